@@ -1,0 +1,39 @@
+// Element types, spelled as the safetensors format spells them.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace dofla {
+
+enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kU8 };
+
+int64_t size_in_bytes(DType dtype);
+std::string_view name(DType dtype);                       // "F32", "BF16", ...
+std::optional<DType> dtype_from_name(std::string_view name);
+
+// The 16-bit floats are storage types only: all arithmetic happens in float.
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
+
+inline float to_float(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+float to_float(Float16 x);
+BFloat16 to_bfloat16(float x);  // rounds to nearest even; NaN stays NaN
+
+template <class T>
+struct DTypeOf;
+template <> struct DTypeOf<double> { static constexpr DType value = DType::kF64; };
+template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
+template <> struct DTypeOf<Float16> { static constexpr DType value = DType::kF16; };
+template <> struct DTypeOf<BFloat16> { static constexpr DType value = DType::kBF16; };
+template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::kI64; };
+template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::kI32; };
+template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::kU8; };
+
+}  // namespace dofla

@@ -1,0 +1,71 @@
+// Files as hostile and fragile things: read whole or mapped, written whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace dofla {
+
+namespace fs = std::filesystem;
+
+// A read-only memory map of a whole file. Throws Error if it cannot be opened.
+class MappedFile {
+ public:
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The whole file as text. Throws Error if it cannot be read or is larger than `limit` bytes.
+std::string read_text(const fs::path& path, size_t limit = size_t{1} << 30);
+
+// A file that appears whole or not at all: written aside, synced, then renamed over `path` by
+// commit(). Without commit() the destructor removes what was written and `path` stays as it was.
+class WholeFile {
+ public:
+  explicit WholeFile(const fs::path& path);
+  ~WholeFile();
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+
+  void write(const void* data, size_t size);
+  void commit();
+
+ private:
+  fs::path path_;
+  fs::path aside_;
+  int fd_ = -1;
+};
+
+void write_whole(const fs::path& path, std::string_view contents);
+
+// A folder that appears whole or not at all. Write into path(), then commit(); without commit()
+// the destructor removes everything. Throws Error if `target` exists already.
+class NewFolder {
+ public:
+  explicit NewFolder(const fs::path& target);
+  ~NewFolder();
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  const fs::path& path() const { return aside_; }
+  void commit();
+
+ private:
+  fs::path target_;
+  fs::path aside_;
+  bool committed_ = false;
+};
+
+}  // namespace dofla

@@ -1,0 +1,120 @@
+#include "dofla/core/tensor.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace dofla {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+std::shared_ptr<void> allocate(int64_t bytes) {
+  const size_t rounded = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+#ifdef DOFLA_POISON
+  std::memset(memory, 0xff, rounded);  // all ones is NaN in every float type
+#endif
+  return {memory, std::free};
+}
+
+double read_element(const void* data, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::kF64: return static_cast<const double*>(data)[i];
+    case DType::kF32: return static_cast<const float*>(data)[i];
+    case DType::kF16: return to_float(static_cast<const Float16*>(data)[i]);
+    case DType::kBF16: return to_float(static_cast<const BFloat16*>(data)[i]);
+    default: break;
+  }
+  throw std::invalid_argument(fmt::format("cannot convert from {}", name(dtype)));
+}
+
+}  // namespace
+
+Tensor::Tensor(Shape shape, DType dtype) : dtype_(dtype), shape_(std::move(shape)) {
+  count_ = element_count(shape_);
+  int64_t total = 0;
+  require(!__builtin_mul_overflow(count_, size_in_bytes(dtype), &total),
+          "shape {} has too many bytes", to_string(shape_));
+  std::shared_ptr<void> memory = allocate(total);
+  data_ = memory.get();
+  owner_ = std::move(memory);
+  writable_ = true;
+}
+
+Tensor Tensor::zeros(Shape shape, DType dtype) {
+  Tensor out(std::move(shape), dtype);
+  std::memset(out.mutable_raw(), 0, static_cast<size_t>(out.bytes()));
+  return out;
+}
+
+Tensor Tensor::borrow(const void* data, Shape shape, DType dtype,
+                      std::shared_ptr<const void> owner) {
+  Tensor out;
+  out.dtype_ = dtype;
+  out.count_ = element_count(shape);
+  out.shape_ = std::move(shape);
+  out.data_ = data;
+  out.owner_ = std::move(owner);
+  return out;
+}
+
+int64_t Tensor::size(int64_t axis) const {
+  const int64_t at = axis < 0 ? axis + rank() : axis;
+  require(at >= 0 && at < rank(), "axis {} of a tensor of shape {}", axis, to_string(shape_));
+  return shape_[static_cast<size_t>(at)];
+}
+
+void* Tensor::mutable_raw() {
+  require(writable_, "writing to a read-only tensor of shape {}", to_string(shape_));
+  return const_cast<void*>(data_);
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  require(element_count(shape) == count_, "cannot reshape {} to {}", to_string(shape_),
+          to_string(shape));
+  Tensor out = *this;
+  out.shape_ = std::move(shape);
+  return out;
+}
+
+Tensor Tensor::slice(int64_t begin, int64_t end) const {
+  require(rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0],
+          "rows [{}, {}) of a tensor of shape {}", begin, end, to_string(shape_));
+  Tensor out = *this;
+  const int64_t row = shape_[0] == 0 ? 0 : count_ / shape_[0];
+  out.shape_[0] = end - begin;
+  out.count_ = (end - begin) * row;
+  out.data_ = static_cast<const std::byte*>(data_) + begin * row * size_in_bytes(dtype_);
+  return out;
+}
+
+Tensor Tensor::to(DType dtype) const {
+  if (dtype == dtype_) return *this;
+  Tensor out(shape_, dtype);
+  for (int64_t i = 0; i < count_; ++i) {
+    const double x = read_element(data_, dtype_, i);
+    switch (dtype) {
+      case DType::kF64: out.data<double>()[i] = x; break;
+      case DType::kF32: out.data<float>()[i] = static_cast<float>(x); break;
+      case DType::kBF16: out.data<BFloat16>()[i] = to_bfloat16(static_cast<float>(x)); break;
+      default: throw std::invalid_argument(fmt::format("cannot convert to {}", name(dtype)));
+    }
+  }
+  return out;
+}
+
+Tensor Tensor::clone() const {
+  Tensor out(shape_, dtype_);
+  std::memcpy(out.mutable_raw(), data_, static_cast<size_t>(bytes()));
+  return out;
+}
+
+void require_shape(const Tensor& tensor, const Shape& expected, std::string_view what) {
+  if (tensor.shape() != expected)
+    throw std::invalid_argument(fmt::format("{}: expected {}, found {}", what, to_string(expected),
+                                            to_string(tensor.shape())));
+}
+
+}  // namespace dofla

@@ -1,0 +1,56 @@
+#include "dofla/core/tensor.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+namespace dofla {
+namespace {
+
+TEST(Tensor, SlicesAndReshapesShareMemory) {
+  Tensor a = Tensor::zeros({4, 3});
+  Tensor row = a.slice(1, 2).reshape({3});
+  row.data<float>()[2] = 5;
+  EXPECT_EQ(a.data<float>()[5], 5);
+  EXPECT_EQ(a.slice(4, 4).count(), 0);
+  EXPECT_THROW(a.slice(3, 5), std::invalid_argument);
+  EXPECT_THROW(a.reshape({5}), std::invalid_argument);
+}
+
+TEST(Tensor, BorrowedMemoryIsReadOnly) {
+  const float x[2] = {1, 2};
+  Tensor a = Tensor::borrow(x, {2}, DType::kF32, nullptr);
+  EXPECT_THROW(a.data<float>(), std::invalid_argument);
+  EXPECT_EQ(std::as_const(a).data<float>()[1], 2);
+  EXPECT_EQ(a.clone().data<float>()[1], 2);
+}
+
+TEST(Tensor, RefusesTheWrongType) {
+  EXPECT_THROW(Tensor({2}).data<double>(), std::invalid_argument);
+}
+
+TEST(Tensor, RefusesShapesThatOverflow) {
+  EXPECT_THROW(Tensor({int64_t{1} << 40, int64_t{1} << 40}), std::invalid_argument);
+  EXPECT_THROW(Tensor({int64_t{1} << 61}, DType::kF64), std::invalid_argument);
+  EXPECT_THROW(Tensor({-1}), std::invalid_argument);
+}
+
+TEST(DType, BFloat16RoundsToNearestEven) {
+  EXPECT_EQ(to_bfloat16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x3f808000u)).bits, 0x3f80);  // tie, even below
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x3f818000u)).bits, 0x3f82);  // tie, even above
+  EXPECT_TRUE(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+TEST(DType, Float16CoversItsRange) {
+  EXPECT_EQ(to_float(Float16{0x3c00}), 1.0f);
+  EXPECT_EQ(to_float(Float16{0xc000}), -2.0f);
+  EXPECT_EQ(to_float(Float16{0x7bff}), 65504.0f);
+  EXPECT_EQ(to_float(Float16{0x0001}), 0x1p-24f);
+  EXPECT_TRUE(std::isinf(to_float(Float16{0x7c00})));
+  EXPECT_TRUE(std::isnan(to_float(Float16{0x7e00})));
+  EXPECT_TRUE(std::signbit(to_float(Float16{0x8000})));
+}
+
+}  // namespace
+}  // namespace dofla
