@@ -1,0 +1,34 @@
+// What stands between q, k, v and the attention's output: softmax attention with a key/value
+// cache, or linear attention with a state that does not grow.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+// What one layer remembers of the tokens seen so far.
+class AttentionState {
+ public:
+  virtual ~AttentionState() = default;
+  virtual int64_t bytes() const = 0;
+  virtual std::unique_ptr<AttentionState> clone() const = 0;
+};
+
+class Attention {
+ public:
+  virtual ~Attention() = default;
+
+  virtual std::unique_ptr<AttentionState> new_state() const = 0;
+
+  // Causal attention of T new tokens to themselves and to those in `state`, which then holds them
+  // too. Without a state the tokens are the whole sequence. Returns [B, T, H, D].
+  virtual Tensor forward(const Tensor& q,         // [B, H, T, D]
+                         const Tensor& k,         // [B, Hkv, T, D]
+                         const Tensor& v,         // [B, Hkv, T, D]
+                         AttentionState* state) const = 0;
+};
+
+}  // namespace dofla

@@ -1,0 +1,17 @@
+// Lets a stage look at the queries, keys and values of every layer as they enter the attention
+// kernel: after biases, q/k norms and rotary embedding.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+using Observer = std::function<void(int64_t layer,
+                                    const Tensor& q,    // [B, H, T, D]
+                                    const Tensor& k,    // [B, Hkv, T, D]
+                                    const Tensor& v)>;  // [B, Hkv, T, D]
+
+}  // namespace dofla

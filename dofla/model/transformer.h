@@ -1,0 +1,58 @@
+// One decoder for every supported family. The families differ in tensor names and in the switches
+// of ModelConfig; the computation is written once.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "dofla/checkpoint/checkpoint.h"
+#include "dofla/model/attention.h"
+#include "dofla/model/observer.h"
+#include "dofla/model/weights.h"
+
+namespace dofla {
+
+// The state of a sequence (or of a batch of equally long ones) between two calls of forward.
+class DecodeState {
+ public:
+  int64_t position() const { return position_; }  // tokens seen so far
+  int64_t bytes() const;
+  DecodeState fork() const;                       // an independent copy
+
+ private:
+  friend class Transformer;
+  int64_t position_ = 0;
+  std::vector<std::unique_ptr<AttentionState>> layers_;
+};
+
+struct ForwardOptions {
+  DecodeState* state = nullptr;  // continue this sequence; without it the call stands alone
+  Observer observer;             // sees q, k, v of every layer
+};
+
+class Transformer {
+ public:
+  // Weights stay where they are, mapped and in their own type. Throws Error on a missing or
+  // misshapen tensor.
+  explicit Transformer(const Checkpoint& checkpoint);
+
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
+
+  DecodeState new_state() const;
+
+  // Hidden states after the final norm, [B, T, C] in float32. Throws std::invalid_argument on ids
+  // outside the vocabulary or positions past the context.
+  Tensor forward(const Tensor& ids,  // [B, T], I64
+                 const ForwardOptions& options = {}) const;
+
+  // Next-token logits [N, V] of hidden rows [N, C].
+  Tensor logits(const Tensor& hidden) const;
+
+ private:
+  ModelConfig config_;
+  Weights weights_;
+  std::vector<std::unique_ptr<Attention>> attention_;  // one a layer
+};
+
+}  // namespace dofla
