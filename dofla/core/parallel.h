@@ -8,7 +8,9 @@
 
 namespace dofla {
 
-inline int thread_count() { return omp_get_max_threads(); }
+inline int thread_count() {
+  return omp_get_max_threads();
+}
 
 // Calls body(i) for every i in [0, count), each exactly once, in no particular order. The first
 // exception thrown by a body is thrown again here once all are done.
@@ -25,6 +27,13 @@ void parallel_for(int64_t count, const Body& body) {
     }
   }
   if (error) std::rethrow_exception(error);
+}
+
+// The same for many cheap bodies that cannot throw: each core takes one contiguous share.
+template <class Body>
+void parallel_rows(int64_t count, const Body& body) {
+#pragma omp parallel for schedule(static) if (count > 8)
+  for (int64_t i = 0; i < count; ++i) body(i);
 }
 
 }  // namespace dofla

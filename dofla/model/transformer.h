@@ -17,7 +17,7 @@ class DecodeState {
  public:
   int64_t position() const { return position_; }  // tokens seen so far
   int64_t bytes() const;
-  DecodeState fork() const;                       // an independent copy
+  DecodeState fork() const;  // an independent copy
 
  private:
   friend class Transformer;
@@ -50,8 +50,11 @@ class Transformer {
   Tensor logits(const Tensor& hidden) const;
 
  private:
+  Tensor embed_tokens(const Tensor& ids, int64_t position) const;  // [B·T, C]
+
   ModelConfig config_;
   Weights weights_;
+  std::vector<float> frequencies_;                     // of the rotary embedding; may be empty
   std::vector<std::unique_ptr<Attention>> attention_;  // one a layer
 };
 

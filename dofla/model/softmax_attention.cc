@@ -1,0 +1,73 @@
+#include "dofla/model/softmax_attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dofla/ops/softmax_attention.h"
+
+namespace dofla {
+namespace {
+
+// Copies the first `count` tokens of every head of `from` behind the first `at` tokens of `to`.
+void copy_tokens(const Tensor& from, int64_t count, Tensor& to, int64_t at) {
+  const int64_t heads = from.size(0) * from.size(1), size = from.size(3);
+  for (int64_t h = 0; h < heads; ++h)
+    std::memcpy(to.data<float>() + (h * to.size(2) + at) * size,
+                from.data<float>() + h * from.size(2) * size,
+                static_cast<size_t>(count * size) * sizeof(float));
+}
+
+struct KeyValueCache : AttentionState {
+  Tensor k, v;  // [B, Hkv, capacity, D]
+  int64_t tokens = 0;
+
+  int64_t bytes() const override { return k.defined() ? k.bytes() + v.bytes() : 0; }
+
+  std::unique_ptr<AttentionState> clone() const override {
+    auto copy = std::make_unique<KeyValueCache>(*this);
+    if (k.defined()) {
+      copy->k = k.clone();
+      copy->v = v.clone();
+    }
+    return copy;
+  }
+
+  void append(const Tensor& new_k, const Tensor& new_v, int64_t context) {
+    const int64_t needed = tokens + new_k.size(2);
+    if (!k.defined() || needed > k.size(2)) {
+      const int64_t doubled = k.defined() ? 2 * k.size(2) : 64;
+      grow(new_k.shape(), std::max(needed, std::min(doubled, context)));
+    }
+    copy_tokens(new_k, new_k.size(2), k, tokens);
+    copy_tokens(new_v, new_v.size(2), v, tokens);
+    tokens = needed;
+  }
+
+ private:
+  void grow(Shape shape, int64_t capacity) {
+    shape[2] = capacity;
+    Tensor larger_k(shape), larger_v(shape);
+    if (tokens > 0) {
+      copy_tokens(k, tokens, larger_k, 0);
+      copy_tokens(v, tokens, larger_v, 0);
+    }
+    k = larger_k;
+    v = larger_v;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionState> SoftmaxAttention::new_state() const {
+  return std::make_unique<KeyValueCache>();
+}
+
+Tensor SoftmaxAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 AttentionState* state) const {
+  if (state == nullptr) return softmax_attention(q, k, v, k.size(2));
+  auto& cache = dynamic_cast<KeyValueCache&>(*state);
+  cache.append(k, v, context_);
+  return softmax_attention(q, cache.k, cache.v, cache.tokens);
+}
+
+}  // namespace dofla

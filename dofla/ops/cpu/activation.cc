@@ -1,0 +1,144 @@
+#include "dofla/ops/cpu/activation.h"
+
+#include <algorithm>
+
+#include "dofla/core/parallel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "dofla/ops/cpu/activation.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// After highway.h: it needs the target that foreach_target.h chose.
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace dofla::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::ScalableTag<float>;
+using Vector = hn::Vec<Floats>;
+
+HWY_INLINE Vector constant(float x) {
+  return hn::Set(Floats(), x);
+}
+
+HWY_INLINE Vector sigmoid(Vector x) {
+  const Vector one = constant(1);
+  return hn::Div(one, hn::Add(one, hn::Exp(Floats(), hn::Neg(x))));
+}
+
+template <size_t N>
+HWY_INLINE Vector polynomial(const float (&coefficients)[N], Vector x) {
+  Vector sum = constant(coefficients[N - 1]);
+  for (size_t i = N - 1; i-- > 0;) sum = hn::MulAdd(sum, x, constant(coefficients[i]));
+  return sum;
+}
+
+// erf to 1.5e-7: an odd polynomial up to 1, beyond it 1 − e^(−x²) Q(1/(1 + x/2)). Both are
+// Chebyshev fits in double precision; past 4.2 the float result is 1.
+HWY_INLINE Vector erf(Vector x) {
+  constexpr float kNear[] = {1.128379167e+00f,  -3.761263848e-01f, 1.128378262e-01f,
+                             -2.686543831e-02f, 5.221053415e-03f,  -8.484396585e-04f,
+                             1.126825413e-04f,  -9.673591454e-06f};
+  constexpr float kFar[] = {-1.054160603e-04f, 2.840762199e-01f,  2.659106527e-01f,
+                            3.215643749e-01f,  -3.505695307e-02f, 4.496222629e-01f,
+                            -3.544715463e-01f, 5.142970811e-02f,  1.714165373e-02f};
+  const Floats d;
+  const Vector one = constant(1);
+  const Vector size = hn::Min(hn::Abs(x), constant(4.2f));
+  const Vector square = hn::Mul(size, size);
+  const Vector near = hn::Mul(x, polynomial(kNear, square));
+  const Vector t = hn::Div(one, hn::MulAdd(size, constant(0.5f), one));
+  const Vector tail = hn::Mul(hn::Exp(d, hn::Neg(square)), polynomial(kFar, t));
+  const Vector far = hn::CopySign(hn::Sub(one, tail), x);
+  return hn::IfThenElse(hn::Lt(size, one), near, far);
+}
+
+// Runs body over count floats; the rest past the last full vector goes through a padded one.
+template <class Body>
+HWY_INLINE void map(float* x, int64_t count, const Body& body) {
+  const Floats d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(body(hn::LoadU(d, x + i)), d, x + i);
+  if (i == count) return;
+  HWY_ALIGN float rest[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::copy_n(x + i, count - i, rest);
+  hn::Store(body(hn::Load(d, rest)), d, rest);
+  std::copy_n(rest, count - i, x + i);
+}
+
+void Gelu(float* x, int64_t count) {
+  map(x, count, [](Vector v) HWY_ATTR {
+    const Vector cdf2 = hn::Add(constant(1), erf(hn::Mul(v, constant(0.70710678f))));
+    return hn::Mul(hn::Mul(v, constant(0.5f)), cdf2);
+  });
+}
+
+void GeluTanh(float* x, int64_t count) {  // ½(1 + tanh u) is sigmoid(2u)
+  map(x, count, [](Vector v) HWY_ATTR {
+    const Vector inner = hn::MulAdd(hn::Mul(hn::Mul(v, v), constant(0.044715f)), v, v);
+    return hn::Mul(v, sigmoid(hn::Mul(constant(2 * 0.79788456f), inner)));
+  });
+}
+
+void Silu(float* x, int64_t count) {
+  map(x, count, [](Vector v) HWY_ATTR { return hn::Mul(v, sigmoid(v)); });
+}
+
+}  // namespace dofla::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dofla::cpu {
+namespace {
+
+HWY_EXPORT(Gelu);
+HWY_EXPORT(GeluTanh);
+HWY_EXPORT(Silu);
+
+constexpr int64_t kBlock = 4096;  // a multiple of every vector width
+
+// Calls body(first, count) for every block of x.
+template <class Body>
+void in_blocks(int64_t count, const Body& body) {
+  const int64_t blocks = (count + kBlock - 1) / kBlock;
+  parallel_rows(blocks, [&](int64_t i) { body(i * kBlock, std::min(kBlock, count - i * kBlock)); });
+}
+
+}  // namespace
+
+void gelu(Tensor& x) {
+  float* data = x.data<float>();
+  in_blocks(x.count(), [&](int64_t i, int64_t n) { HWY_DYNAMIC_DISPATCH(Gelu)(data + i, n); });
+}
+
+void gelu_tanh(Tensor& x) {
+  float* data = x.data<float>();
+  in_blocks(x.count(), [&](int64_t i, int64_t n) { HWY_DYNAMIC_DISPATCH(GeluTanh)(data + i, n); });
+}
+
+void silu(Tensor& x) {
+  float* data = x.data<float>();
+  in_blocks(x.count(), [&](int64_t i, int64_t n) { HWY_DYNAMIC_DISPATCH(Silu)(data + i, n); });
+}
+
+void relu(Tensor& x) {
+  float* data = x.data<float>();
+  parallel_rows(x.count(), [&](int64_t i) { data[i] = std::max(data[i], 0.0f); });
+}
+
+void multiply(Tensor& x, const Tensor& y) {
+  float* to = x.data<float>();
+  const float* from = y.data<float>();
+  parallel_rows(x.count(), [&](int64_t i) { to[i] *= from[i]; });
+}
+
+void add(Tensor& x, const Tensor& y) {
+  float* to = x.data<float>();
+  const float* from = y.data<float>();
+  parallel_rows(x.count(), [&](int64_t i) { to[i] += from[i]; });
+}
+
+}  // namespace dofla::cpu
+#endif

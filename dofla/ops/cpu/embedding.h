@@ -1,0 +1,10 @@
+// Table look-up on the CPU; arguments are checked by ops/embedding.cc.
+#pragma once
+
+#include "dofla/core/tensor.h"
+
+namespace dofla::cpu {
+
+void embed(const Tensor& table, const Tensor& ids, Tensor& out);
+
+}  // namespace dofla::cpu

@@ -1,0 +1,12 @@
+// Rows of a table by id.
+#pragma once
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+// out[i] = table[ids[i]] in F32. Throws std::invalid_argument on an id outside the table.
+Tensor embed(const Tensor& table,  // [V, C], F32, F16 or BF16
+             const Tensor& ids);   // [N], I64 -> [N, C]
+
+}  // namespace dofla

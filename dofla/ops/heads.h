@@ -1,0 +1,26 @@
+// From the rows of a projection to heads, and their rotary position embedding.
+#pragma once
+
+#include <vector>
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+// Which columns of a projection's output hold head h: [offset + h·stride, offset + h·stride + D).
+struct HeadColumns {
+  int64_t offset = 0;
+  int64_t stride = 0;
+};
+
+Tensor gather_heads(const Tensor& rows,  // [B·T, N], F32
+                    HeadColumns columns, int64_t batch, int64_t heads,
+                    int64_t head_size);  // -> [B, H, T, D]
+
+// Rotates the first 2·F coordinates of every vector in place: coordinate i with i + F by the angle
+// position · frequencies[i]. The first token of every sequence stands at `first_position`.
+void rotate(Tensor& x,                              // [B, H, T, D], F32
+            const std::vector<float>& frequencies,  // F
+            int64_t first_position);
+
+}  // namespace dofla

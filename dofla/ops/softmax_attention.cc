@@ -1,0 +1,22 @@
+#include "dofla/ops/softmax_attention.h"
+
+#include "dofla/ops/cpu/softmax_attention.h"
+
+namespace dofla {
+
+Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys) {
+  require(q.rank() == 4 && k.rank() == 4, "softmax_attention: q {} and k {}", to_string(q.shape()),
+          to_string(k.shape()));
+  require_shape(v, k.shape(), "softmax_attention: v");
+  require(k.size(0) == q.size(0) && k.size(3) == q.size(3) && k.size(1) > 0 &&
+              q.size(1) % k.size(1) == 0,
+          "softmax_attention: q {} does not go with k {}", to_string(q.shape()),
+          to_string(k.shape()));
+  require(q.size(2) <= keys && keys <= k.size(2), "softmax_attention: {} queries, {} of {} keys",
+          q.size(2), keys, k.size(2));
+  Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)});
+  cpu::softmax_attention(q, k, v, keys, out);
+  return out;
+}
+
+}  // namespace dofla

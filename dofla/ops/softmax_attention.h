@@ -1,0 +1,16 @@
+// Causal softmax attention, tile by tile: no T×T matrix is ever stored.
+#pragma once
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+// The last T of `keys` tokens ask; query t sees the keys up to its own. Key head h serves the
+// query heads h·H/Hkv to (h+1)·H/Hkv − 1. k and v may hold more rows than `keys`: the rest is room
+// to grow. Returns [B, T, H, D].
+Tensor softmax_attention(const Tensor& q,  // [B, H, T, D], F32
+                         const Tensor& k,  // [B, Hkv, capacity, D], F32
+                         const Tensor& v,  // [B, Hkv, capacity, D], F32
+                         int64_t keys);    // T <= keys <= capacity
+
+}  // namespace dofla
