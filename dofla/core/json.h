@@ -2,6 +2,7 @@
 // names the file.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -12,8 +13,14 @@ namespace dofla {
 
 using Json = nlohmann::json;
 
-// Parses strict UTF-8 JSON nested at most 64 deep. Throws Error "where: …".
+// Parses strict UTF-8 JSON nested at most 64 deep, no key twice in one object. Throws Error
+// "where: …".
 Json parse_json(std::string_view text, std::string_view where);
 Json load_json(const fs::path& path);
+
+// For messages, which are one line in a terminal: long texts are cut, control characters and
+// bytes beyond ASCII are escaped by excerpt, which writes JSON, and replaced by printable.
+std::string excerpt(const Json& value);
+std::string printable(std::string_view text);
 
 }  // namespace dofla
