@@ -4,19 +4,32 @@
 #include <cstring>
 #include <new>
 
+#include <sys/mman.h>
+
 namespace dofla {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kMapFrom = size_t{1} << 20;
 
+// Large tensors come from the system and go back to it at once: a heap that has to find room for
+// activations of many sizes ends up holding twice what is in use.
 std::shared_ptr<void> allocate(int64_t bytes) {
-  const size_t rounded = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
-  if (memory == nullptr) throw std::bad_alloc();
+  const size_t size = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
+  std::shared_ptr<void> memory;
+  if (size >= kMapFrom) {
+    void* mapped =
+        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    memory.reset(mapped, [size](void* p) { ::munmap(p, size); });
+  } else {
+    memory.reset(std::aligned_alloc(kAlignment, size), std::free);
+    if (memory == nullptr) throw std::bad_alloc();
+  }
 #ifdef DOFLA_POISON
-  std::memset(memory, 0xff, rounded);  // all ones is NaN in every float type
+  std::memset(memory.get(), 0xff, size);  // all ones is NaN in every float type
 #endif
-  return {memory, std::free};
+  return memory;
 }
 
 double read_element(const void* data, DType dtype, int64_t i) {

@@ -25,9 +25,9 @@ class Attention {
 
   // Causal attention of T new tokens to themselves and to those in `state`, which then holds them
   // too. Without a state the tokens are the whole sequence. Returns [B, T, H, D].
-  virtual Tensor forward(const Tensor& q,         // [B, H, T, D]
-                         const Tensor& k,         // [B, Hkv, T, D]
-                         const Tensor& v,         // [B, Hkv, T, D]
+  virtual Tensor forward(const Tensor& q,  // [B, H, T, D]
+                         const Tensor& k,  // [B, Hkv, T, D]
+                         const Tensor& v,  // [B, Hkv, T, D]
                          AttentionState* state) const = 0;
 };
 

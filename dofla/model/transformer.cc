@@ -130,28 +130,31 @@ Tensor Transformer::embed_tokens(const Tensor& ids, int64_t position) const {
   return x;
 }
 
+// The attention of one layer on normalised rows [B·T, C], back in the model's width.
+Tensor Transformer::attend(int64_t index, const Tensor& x, int64_t batch,
+                           const ForwardOptions& options) const {
+  const size_t i = static_cast<size_t>(index);
+  const int64_t position = options.state == nullptr ? 0 : options.state->position_;
+  const Heads heads = project_heads(config_, weights_.layers[i], x, batch, position, frequencies_);
+  if (options.observer) options.observer(index, heads.q, heads.k, heads.v);
+  AttentionState* state = options.state == nullptr ? nullptr : options.state->layers_[i].get();
+  const Tensor mixed = attention_[i]->forward(heads.q, heads.k, heads.v, state);
+  return matmul(mixed.reshape({x.size(0), config_.heads * config_.head_size}),
+                weights_.layers[i].attention_output);
+}
+
 Tensor Transformer::forward(const Tensor& ids, const ForwardOptions& options) const {
   require(ids.rank() == 2 && ids.count() > 0, "forward: expected ids [B, T], found {}",
           to_string(ids.shape()));
   const int64_t batch = ids.size(0), tokens = ids.size(1);
   const int64_t position = options.state == nullptr ? 0 : options.state->position_;
   Tensor x = embed_tokens(ids, position);
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    const LayerWeights& layer = weights_.layers[i];
-    const Heads heads = project_heads(config_, layer, normalise(config_, layer.attention_norm, x),
-                                      batch, position, frequencies_);
-    if (options.observer) options.observer(static_cast<int64_t>(i), heads.q, heads.k, heads.v);
-    AttentionState* state = options.state == nullptr ? nullptr : options.state->layers_[i].get();
-    const Tensor mixed = attention_[i]->forward(heads.q, heads.k, heads.v, state);
-    const Tensor attended = matmul(
-        mixed.reshape({batch * tokens, config_.heads * config_.head_size}), layer.attention_output);
-    if (config_.parallel_residual) {
-      add(x, feed_forward(config_, layer, normalise(config_, layer.mlp_norm, x)));
-      add(x, attended);
-    } else {
-      add(x, attended);
-      add(x, feed_forward(config_, layer, normalise(config_, layer.mlp_norm, x)));
-    }
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
+    const Tensor attended = attend(i, normalise(config_, layer.attention_norm, x), batch, options);
+    if (!config_.parallel_residual) add(x, attended);
+    add(x, feed_forward(config_, layer, normalise(config_, layer.mlp_norm, x)));
+    if (config_.parallel_residual) add(x, attended);
   }
   if (options.state != nullptr) options.state->position_ += tokens;
   return normalise(config_, weights_.final_norm, x).reshape({batch, tokens, config_.width});

@@ -51,6 +51,7 @@ class Transformer {
 
  private:
   Tensor embed_tokens(const Tensor& ids, int64_t position) const;  // [B·T, C]
+  Tensor attend(int64_t layer, const Tensor& x, int64_t batch, const ForwardOptions& options) const;
 
   ModelConfig config_;
   Weights weights_;

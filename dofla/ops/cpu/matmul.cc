@@ -62,32 +62,48 @@ void start_with_bias(const Linear& linear, Tensor& y) {
   }
 }
 
-// Decoding: every weight is read once, by the core that owns its outputs.
-void multiply_few_rows(const Tensor& x, const Linear& linear, Tensor& y) {
-  start_with_bias(linear, y);
-  const int64_t inputs = linear.inputs(), outputs = linear.outputs(), rows = x.size(0);
-  const DType dtype = linear.weight.dtype();
-  constexpr int64_t kGrain = 64;  // keeps two cores off the same cache line
+const void* weight_row(const Tensor& weight, int64_t row) {
+  return static_cast<const std::byte*>(weight.raw()) +
+         row * weight.size(1) * size_in_bytes(weight.dtype());
+}
+
+// Decoding reads every weight once, in the order it is stored, each core its own share of rows.
+void multiply_few_rows_output_major(const Tensor& x, const Linear& linear, Tensor& y) {
+  const int64_t inputs = linear.inputs(), outputs = linear.outputs();
   const int64_t share = (outputs + thread_count() - 1) / thread_count();
-  const int64_t block = (share + kGrain - 1) / kGrain * kGrain;
   float* to = y.data<float>();
-  parallel_for((outputs + block - 1) / block, [&](int64_t i) {
-    const int64_t begin = i * block, end = std::min(outputs, begin + block);
-    if (linear.input_major)
-      return multiply_input_major(linear.weight.raw(), dtype, inputs, outputs, begin, end,
-                                  x.data<float>(), inputs, rows, to, outputs);
-    const auto* first =
-        static_cast<const std::byte*>(linear.weight.raw()) + begin * inputs * size_in_bytes(dtype);
-    multiply_output_major(first, dtype, inputs, end - begin, x.data<float>(), inputs, rows,
-                          to + begin, outputs);
+  parallel_for((outputs + share - 1) / share, [&](int64_t i) {
+    const int64_t begin = i * share, end = std::min(outputs, begin + share);
+    multiply_output_major(weight_row(linear.weight, begin), linear.weight.dtype(), inputs,
+                          end - begin, x.data<float>(), inputs, x.size(0), to + begin, outputs);
   });
+}
+
+// Here a share of rows is a share of the inputs, which adds to every output: partial sums, joined
+// in an order that does not depend on the number of cores.
+void multiply_few_rows_input_major(const Tensor& x, const Linear& linear, Tensor& y) {
+  constexpr int64_t kShares = 8;
+  const int64_t inputs = linear.inputs(), outputs = linear.outputs(), rows = x.size(0);
+  const int64_t share = (inputs + kShares - 1) / kShares;
+  std::vector<float> partial(static_cast<size_t>(kShares * rows * outputs), 0.0f);
+  parallel_for(kShares, [&](int64_t i) {
+    const int64_t begin = i * share, end = std::min(inputs, begin + share);
+    if (begin < end)
+      multiply_input_major(weight_row(linear.weight, begin), linear.weight.dtype(), end - begin,
+                           outputs, x.data<float>() + begin, inputs, rows,
+                           partial.data() + i * rows * outputs, outputs);
+  });
+  for (int64_t i = 0; i < kShares; ++i)
+    add_scaled(partial.data() + i * rows * outputs, 1, rows * outputs, y.data<float>());
 }
 
 }  // namespace
 
 void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
-  if (x.size(0) <= kFewRows) return multiply_few_rows(x, linear, y);
   start_with_bias(linear, y);
+  if (x.size(0) <= kFewRows)
+    return linear.input_major ? multiply_few_rows_input_major(x, linear, y)
+                              : multiply_few_rows_output_major(x, linear, y);
   const int64_t outputs = linear.outputs();
   parallel_for(panel_count(linear), [&](int64_t i) {
     thread_local std::vector<float> scratch;

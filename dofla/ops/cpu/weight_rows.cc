@@ -58,84 +58,68 @@ void WidenF16(const Float16* from, int64_t count, float* to) {
   Widen(from, count, to);
 }
 
-// Dot products of four weight rows with one row of x: four independent streams hide the latency
-// of memory.
+// One weight row after the other: memory is fastest when read strictly in order. Four sums keep
+// the multipliers busy.
 template <class T>
-HWY_INLINE void Dot4(const T* weight, int64_t inputs, const float* x, float* y) {
+HWY_INLINE float DotRow(const T* weight, const float* x, int64_t count) {
   const Floats d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   Vector sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   int64_t k = 0;
-  for (; k + lanes <= inputs; k += lanes) {
-    const Vector xs = hn::LoadU(d, x + k);
-    sum0 = hn::MulAdd(load(weight + k), xs, sum0);
-    sum1 = hn::MulAdd(load(weight + inputs + k), xs, sum1);
-    sum2 = hn::MulAdd(load(weight + 2 * inputs + k), xs, sum2);
-    sum3 = hn::MulAdd(load(weight + 3 * inputs + k), xs, sum3);
+  for (; k + 4 * lanes <= count; k += 4 * lanes) {
+    sum0 = hn::MulAdd(load(weight + k), hn::LoadU(d, x + k), sum0);
+    sum1 = hn::MulAdd(load(weight + k + lanes), hn::LoadU(d, x + k + lanes), sum1);
+    sum2 = hn::MulAdd(load(weight + k + 2 * lanes), hn::LoadU(d, x + k + 2 * lanes), sum2);
+    sum3 = hn::MulAdd(load(weight + k + 3 * lanes), hn::LoadU(d, x + k + 3 * lanes), sum3);
   }
-  float sums[4] = {hn::GetLane(hn::SumOfLanes(d, sum0)), hn::GetLane(hn::SumOfLanes(d, sum1)),
-                   hn::GetLane(hn::SumOfLanes(d, sum2)), hn::GetLane(hn::SumOfLanes(d, sum3))};
-  for (; k < inputs; ++k)
-    for (int64_t n = 0; n < 4; ++n) sums[n] += widen_one(weight[n * inputs + k]) * x[k];
-  for (int64_t n = 0; n < 4; ++n) y[n] += sums[n];
-}
-
-template <class T>
-HWY_INLINE void Dot1(const T* weight, int64_t inputs, const float* x, float* y) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  Vector sum = hn::Zero(d);
-  int64_t k = 0;
-  for (; k + lanes <= inputs; k += lanes)
-    sum = hn::MulAdd(load(weight + k), hn::LoadU(d, x + k), sum);
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; k < inputs; ++k) total += widen_one(weight[k]) * x[k];
-  *y += total;
+  for (; k + lanes <= count; k += lanes)
+    sum0 = hn::MulAdd(load(weight + k), hn::LoadU(d, x + k), sum0);
+  float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+  for (; k < count; ++k) total += widen_one(weight[k]) * x[k];
+  return total;
 }
 
 template <class T>
 void OutputMajor(const T* weight, int64_t inputs, int64_t outputs, const float* x, int64_t x_stride,
                  int64_t rows, float* y, int64_t y_stride) {
-  int64_t n = 0;
-  for (; n + 4 <= outputs; n += 4)
+  for (int64_t n = 0; n < outputs; ++n)
     for (int64_t r = 0; r < rows; ++r)
-      Dot4(weight + n * inputs, inputs, x + r * x_stride, y + r * y_stride + n);
-  for (; n < outputs; ++n)
-    for (int64_t r = 0; r < rows; ++r)
-      Dot1(weight + n * inputs, inputs, x + r * x_stride, y + r * y_stride + n);
+      y[r * y_stride + n] += DotRow(weight + n * inputs, x + r * x_stride, inputs);
 }
 
-// y[0, count) += x[0] w[0] + … + x[3] w[3] for four consecutive weight rows, so that y is loaded
-// and stored once for four rows.
+// y[0, count) += Σ_k x[k] w[k] over kGroup consecutive weight rows: y is loaded and stored once for
+// all of them.
+constexpr int64_t kGroup = 8;
+
 template <class T>
-HWY_INLINE void Axpy4(const T* weight, int64_t stride, const float* x, int64_t count, float* y) {
+HWY_INLINE void AddRows(const T* weight, const float* x, int64_t count, float* y) {
   const Floats d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector x0 = hn::Set(d, x[0]), x1 = hn::Set(d, x[1]);
-  const Vector x2 = hn::Set(d, x[2]), x3 = hn::Set(d, x[3]);
   int64_t n = 0;
-  for (; n + lanes <= count; n += lanes) {
-    Vector sum = hn::MulAdd(load(weight + n), x0, hn::LoadU(d, y + n));
-    sum = hn::MulAdd(load(weight + stride + n), x1, sum);
-    sum = hn::MulAdd(load(weight + 2 * stride + n), x2, sum);
-    sum = hn::MulAdd(load(weight + 3 * stride + n), x3, sum);
-    hn::StoreU(sum, d, y + n);
+  for (; n + 2 * lanes <= count; n += 2 * lanes) {
+    Vector sum0 = hn::LoadU(d, y + n), sum1 = hn::LoadU(d, y + n + lanes);
+    for (int64_t k = 0; k < kGroup; ++k) {
+      const Vector factor = hn::Set(d, x[k]);
+      sum0 = hn::MulAdd(load(weight + k * count + n), factor, sum0);
+      sum1 = hn::MulAdd(load(weight + k * count + n + lanes), factor, sum1);
+    }
+    hn::StoreU(sum0, d, y + n);
+    hn::StoreU(sum1, d, y + n + lanes);
   }
   for (; n < count; ++n)
-    for (int64_t k = 0; k < 4; ++k) y[n] += widen_one(weight[k * stride + n]) * x[k];
+    for (int64_t k = 0; k < kGroup; ++k) y[n] += widen_one(weight[k * count + n]) * x[k];
 }
 
 template <class T>
-void InputMajor(const T* weight, int64_t inputs, int64_t outputs, int64_t begin, int64_t end,
-                const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride) {
+void InputMajor(const T* weight, int64_t inputs, int64_t outputs, const float* x, int64_t x_stride,
+                int64_t rows, float* y, int64_t y_stride) {
   int64_t k = 0;
-  for (; k + 4 <= inputs; k += 4)
+  for (; k + kGroup <= inputs; k += kGroup)
     for (int64_t r = 0; r < rows; ++r)
-      Axpy4(weight + k * outputs + begin, outputs, x + r * x_stride + k, end - begin,
-            y + r * y_stride + begin);
+      AddRows(weight + k * outputs, x + r * x_stride + k, outputs, y + r * y_stride);
   for (; k < inputs; ++k)
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t n = begin; n < end; ++n)
+      for (int64_t n = 0; n < outputs; ++n)
         y[r * y_stride + n] += widen_one(weight[k * outputs + n]) * x[r * x_stride + k];
 }
 
@@ -151,10 +135,10 @@ void MultiplyOutputMajor(const void* weight, DType dtype, int64_t inputs, int64_
 }
 
 void MultiplyInputMajor(const void* weight, DType dtype, int64_t inputs, int64_t outputs,
-                        int64_t begin, int64_t end, const float* x, int64_t x_stride, int64_t rows,
-                        float* y, int64_t y_stride) {
+                        const float* x, int64_t x_stride, int64_t rows, float* y,
+                        int64_t y_stride) {
   const auto run = [&]<class T>(const T* typed) {
-    InputMajor(typed, inputs, outputs, begin, end, x, x_stride, rows, y, y_stride);
+    InputMajor(typed, inputs, outputs, x, x_stride, rows, y, y_stride);
   };
   if (dtype == DType::kF32) run(static_cast<const float*>(weight));
   if (dtype == DType::kBF16) run(static_cast<const BFloat16*>(weight));
@@ -191,10 +175,10 @@ void multiply_output_major(const void* weight, DType dtype, int64_t inputs, int6
 }
 
 void multiply_input_major(const void* weight, DType dtype, int64_t inputs, int64_t outputs,
-                          int64_t begin, int64_t end, const float* x, int64_t x_stride,
-                          int64_t rows, float* y, int64_t y_stride) {
+                          const float* x, int64_t x_stride, int64_t rows, float* y,
+                          int64_t y_stride) {
   HWY_DYNAMIC_DISPATCH(MultiplyInputMajor)
-  (weight, dtype, inputs, outputs, begin, end, x, x_stride, rows, y, y_stride);
+  (weight, dtype, inputs, outputs, x, x_stride, rows, y, y_stride);
 }
 
 }  // namespace dofla::cpu

@@ -1,0 +1,43 @@
+# dofla: every step from a bare Debian 12 machine to a result.
+#   make demo    install what is missing, build, run the main job on the built-in model
+#   make test    the same, then every test
+.PHONY: demo test build bench lint format fuzz packages install clean
+.DEFAULT_GOAL := build
+
+PRESET ?= release
+BUILD := build/$(PRESET)
+JOBS ?= $(shell nproc)
+
+packages:
+	@tools/install_packages.sh
+
+build: packages
+	@cmake --preset $(PRESET) >/dev/null
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+demo: build
+	@tools/demo.sh $(BUILD)/dofla
+
+test: build
+	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+
+# The figures need a quiet machine. gpt2-wiki is used when DOFLA_MODELS names a folder that has it.
+bench: build
+	@for program in $(BUILD)/bench/*_bench; do echo "== $$(basename $$program)"; $$program || exit 1; done
+
+lint: build
+	@tools/lint.sh $(BUILD)
+
+format:
+	@git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i
+
+# Every fuzz target for SECONDS (a minute each by default).
+SECONDS ?= 60
+fuzz: packages
+	@tools/fuzz.sh $(SECONDS)
+
+install: build
+	@cmake --install $(BUILD)
+
+clean:
+	@rm -rf build

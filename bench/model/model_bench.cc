@@ -1,0 +1,81 @@
+// Forward, decoding and memory of a softmax model, each against this machine's own ceiling.
+//   DOFLA_MODELS=folder model_bench     uses folder/gpt2-wiki, else the built-in wiki-mini
+#include <fmt/format.h>
+
+#include "bench/support/measure.h"
+#include "dofla/model/transformer.h"
+
+namespace dofla::bench {
+namespace {
+
+Tensor some_ids(int64_t count, int64_t vocabulary) {
+  Tensor ids({1, count}, DType::kI64);
+  for (int64_t i = 0; i < count; ++i) ids.data<int64_t>()[i] = i * 7919 % vocabulary;
+  return ids;
+}
+
+int64_t matrix_elements(const Weights& weights) {
+  int64_t total = weights.head.weight.count();
+  for (const LayerWeights& layer : weights.layers) {
+    for (const Linear& projection : layer.projections) total += projection.weight.count();
+    for (const Linear* linear :
+         {&layer.attention_output, &layer.mlp_gate, &layer.mlp_up, &layer.mlp_down})
+      total += linear->weight.count();
+  }
+  return total;
+}
+
+void run(const fs::path& folder) {
+  const Checkpoint checkpoint(folder);
+  const Transformer model(checkpoint);
+  const ModelConfig& config = model.config();
+  const int64_t tokens = config.context, elements = matrix_elements(model.weights());
+  const int64_t weight_bytes = elements * size_in_bytes(model.weights().head.weight.dtype());
+  const Tensor ids = some_ids(tokens, config.vocabulary);
+  const Tensor targets = ids.reshape({tokens});
+
+  // The forward is the loss of a whole window: body, head and cross-entropy of every token.
+  const auto forward = [&] {
+    cross_entropy(model.forward(ids).reshape({tokens, config.width}), model.weights().head,
+                  targets);
+  };
+  forward();
+  const int64_t peak = peak_bytes();
+  const double forward_seconds = best_seconds(5, forward);
+  const double rate = sgemm_rate();
+  const double products = 2.0 * static_cast<double>(elements * tokens);
+  const double scores = 2.0 * static_cast<double>(config.layers * config.heads * config.head_size *
+                                                  tokens * (tokens + 1));
+  const double achieved = (products + scores) / forward_seconds;
+
+  DecodeState state = model.new_state();
+  const Tensor prompt = some_ids(16, config.vocabulary), next = some_ids(1, config.vocabulary);
+  model.logits(
+      model.forward(prompt, {.state = &state, .observer = {}}).reshape({16, config.width}));
+  const double token_seconds = best_seconds(40, [&] {
+    model.logits(model.forward(next, {.state = &state, .observer = {}}).reshape({1, config.width}));
+  });
+  const double bandwidth = read_bandwidth();
+
+  fmt::print("model                 {}\n", folder.filename().string());
+  fmt::print("sgemm                 {:8.1f} GFLOP/s on {} threads\n", rate / 1e9, thread_count());
+  fmt::print("forward 1x{:<5}       {:8.1f} GFLOP/s, {:.0f} % of sgemm ({:.0f} ms)\n", tokens,
+             achieved / 1e9, 100 * achieved / rate, 1e3 * forward_seconds);
+  fmt::print("read bandwidth        {:8.1f} GB/s\n", bandwidth / 1e9);
+  fmt::print("decode                {:8.1f} GB/s, {:.0f} % of bandwidth ({:.1f} ms a token)\n",
+             static_cast<double>(weight_bytes) / token_seconds / 1e9,
+             100 * static_cast<double>(weight_bytes) / token_seconds / bandwidth,
+             1e3 * token_seconds);
+  fmt::print("peak memory           {:8.1f} MB, weights {:.1f} MB, {:+.0f} %\n",
+             static_cast<double>(peak) / 1e6, static_cast<double>(weight_bytes) / 1e6,
+             100.0 * static_cast<double>(peak - weight_bytes) / static_cast<double>(weight_bytes));
+}
+
+}  // namespace
+}  // namespace dofla::bench
+
+int main() {
+  const dofla::fs::path large = dofla::bench::large_model("gpt2-wiki");
+  if (large.empty()) fmt::print("gpt2-wiki skipped: DOFLA_MODELS names no folder that has it\n");
+  dofla::bench::run(large.empty() ? dofla::fs::path(DOFLA_SOURCE_DIR) / "assets/wiki-mini" : large);
+}
