@@ -58,8 +58,7 @@ int64_t ConfigFields::size(std::string_view field) const {
 std::optional<int64_t> ConfigFields::optional_size(std::string_view field) const {
   const Json* value = find(field);
   if (value == nullptr) return std::nullopt;
-  const bool sound = value->is_number_unsigned() && value->get<uint64_t>() > 0 &&
-                     value->get<uint64_t>() <= kLargestSize;
+  const bool sound = value->is_number_integer() && *value >= 1 && *value <= kLargestSize;
   if (!sound) unexpected(field, fmt::format("an integer from 1 to {}", kLargestSize), *value);
   return value->get<int64_t>();
 }

@@ -45,8 +45,9 @@ std::optional<int64_t> read_token(const ConfigFields& fields, std::string_view f
   const Json* value = fields.find(field);
   if (value == nullptr) return std::nullopt;
   const Json& id = value->is_array() && !value->empty() ? value->front() : *value;
-  if (!id.is_number_unsigned()) fields.unexpected(field, "a token id or an array of them", *value);
-  if (id.get<uint64_t>() >= static_cast<uint64_t>(vocabulary)) return std::nullopt;
+  if (!id.is_number_integer() || id < 0)
+    fields.unexpected(field, "a token id or an array of them", *value);
+  if (id >= vocabulary) return std::nullopt;
   return id.get<int64_t>();
 }
 

@@ -10,12 +10,13 @@ namespace dofla {
 namespace {
 
 constexpr uint64_t kLengthBytes = 8;
+constexpr std::string_view kMetadata = "__metadata__";
 constexpr uint64_t kLongestHeader = 100'000'000;  // the limit of the reference implementation
 
 struct Extent {
   uint64_t begin;
   uint64_t end;
-  std::string name;
+  std::string_view name;
 };
 
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
@@ -37,7 +38,7 @@ Shape read_shape(const Json& entry, const std::string& where) {
   Shape shape;
   for (const Json& extent : *found) {
     if (!extent.is_number_unsigned() || extent.get<uint64_t>() > INT64_MAX)
-      fail("{}: bad shape {}", where, found->dump());
+      fail("{}: bad shape {}", where, excerpt(*found));
     shape.push_back(extent.get<int64_t>());
   }
   return shape;
@@ -48,8 +49,8 @@ DType read_dtype(const Json& entry, const std::string& where) {
   if (found == entry.end() || !found->is_string()) fail("{}: no dtype", where);
   const auto dtype = dtype_from_name(found->get_ref<const std::string&>());
   if (!dtype)
-    fail("{}: unknown dtype {}; F64, F32, F16, BF16, I64, I32 and U8 are supported", where,
-         found->dump());
+    fail("{}: unknown dtype {}; F64, F32, F16, BF16, I64, I32, U8 and BOOL are supported", where,
+         excerpt(*found));
   return *dtype;
 }
 
@@ -62,8 +63,18 @@ std::pair<uint64_t, uint64_t> read_offsets(const Json& entry, uint64_t data_size
   const auto begin = (*found)[0].get<uint64_t>();
   const auto end = (*found)[1].get<uint64_t>();
   if (begin > end || end > data_size)
-    fail("{}: offsets {} reach outside the {} bytes of data", where, found->dump(), data_size);
+    fail("{}: offsets {} reach outside the {} bytes of data", where, excerpt(*found), data_size);
   return {begin, end};
+}
+
+std::map<std::string, std::string> read_metadata(const Json& entry, const std::string& where) {
+  std::map<std::string, std::string> metadata;
+  for (const auto& [key, value] : entry.items()) {
+    if (!value.is_string())
+      fail("{}: {}: expected a string, found {}", where, printable(key), excerpt(value));
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
 }
 
 // Tensors must lie end to end: no byte shared, none unaccounted for.
@@ -73,9 +84,9 @@ void check_cover(std::vector<Extent> extents, uint64_t data_size, const std::str
   });
   uint64_t at = 0;
   for (const Extent& extent : extents) {
-    if (extent.begin < at) fail("{}: {}: overlaps the tensor before it", where, extent.name);
-    if (extent.begin > at)
-      fail("{}: bytes {} to {} belong to no tensor", where, at, extent.begin);
+    if (extent.begin < at)
+      fail("{}: {}: overlaps the tensor before it", where, printable(extent.name));
+    if (extent.begin > at) fail("{}: bytes {} to {} belong to no tensor", where, at, extent.begin);
     at = extent.end;
   }
   if (at != data_size) fail("{}: bytes {} to {} belong to no tensor", where, at, data_size);
@@ -93,11 +104,10 @@ Safetensors::Safetensors(const fs::path& path) : path_(path) {
   if (!entries.is_object()) fail("{}: header is not a JSON object", where);
   std::vector<Extent> extents;
   for (const auto& [name, entry] : entries.items()) {
-    const std::string at = where + ": " + name;
+    const std::string at = where + ": " + printable(name);
     if (!entry.is_object()) fail("{}: not a JSON object", at);
-    if (name == "__metadata__") {
-      for (const auto& [key, value] : entry.items())
-        metadata_[key] = value.is_string() ? value.get<std::string>() : value.dump();
+    if (name == kMetadata) {
+      metadata_ = read_metadata(entry, at);
       continue;
     }
     const DType dtype = read_dtype(entry, at);
@@ -125,23 +135,37 @@ std::vector<std::string> Safetensors::names() const {
 Tensor Safetensors::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) fail("{}: no tensor {}", path_.string(), name);
-  return found->second;
+  // A header of odd length, or bytes before floats, leave a tensor at an address that its type
+  // cannot be read from.
+  const auto address = reinterpret_cast<uintptr_t>(found->second.raw());
+  const bool aligned = address % static_cast<uintptr_t>(size_in_bytes(found->second.dtype())) == 0;
+  return aligned ? found->second : found->second.clone();
 }
 
-void write_safetensors(const fs::path& path, const NamedTensors& tensors,
+void write_safetensors(const fs::path& path, NamedTensors tensors,
                        const std::map<std::string, std::string>& metadata) {
+  // Wide types first, as the reference implementation does: then every tensor is aligned.
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return size_in_bytes(a.second.dtype()) > size_in_bytes(b.second.dtype());
+  });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  if (!metadata.empty()) header[kMetadata] = metadata;
   int64_t at = 0;
   for (const auto& [name, tensor] : tensors) {
-    require(!header.contains(name), "write_safetensors: {} given twice", name);
+    require(tensor.defined() && name != kMetadata && !header.contains(name),
+            "write_safetensors: {}: undefined tensor, reserved name or name given twice", name);
     header[name] = {{"dtype", dofla::name(tensor.dtype())},
                     {"shape", tensor.shape()},
                     {"data_offsets", {at, at + tensor.bytes()}}};
     at += tensor.bytes();
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the data aligned for the readers that map it
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception&) {
+    throw std::invalid_argument("write_safetensors: names and metadata must be UTF-8");
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data start aligned for whoever maps the file
 
   WholeFile file(path);
   const uint64_t length = text.size();

@@ -20,7 +20,11 @@ class Safetensors {
 
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   std::vector<std::string> names() const;               // sorted
-  Tensor tensor(const std::string& name) const;         // read-only view; Error if it is not there
+
+  // A read-only view, or a copy if the file has it at an address its type cannot be read from.
+  // Throws Error if it is not there.
+  Tensor tensor(const std::string& name) const;
+
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const fs::path& path() const { return path_; }
 
@@ -32,8 +36,8 @@ class Safetensors {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// Writes the tensors in the order given, whole or not at all.
-void write_safetensors(const fs::path& path, const NamedTensors& tensors,
+// Writes the file whole or not at all. Throws std::invalid_argument on a name given twice.
+void write_safetensors(const fs::path& path, NamedTensors tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace dofla

@@ -10,13 +10,14 @@ struct Row {
   std::string_view name;
   int64_t bytes;
 };
-constexpr std::array<Row, 7> kRows = {{{DType::kF64, "F64", 8},
+constexpr std::array<Row, 8> kRows = {{{DType::kF64, "F64", 8},
                                        {DType::kF32, "F32", 4},
                                        {DType::kF16, "F16", 2},
                                        {DType::kBF16, "BF16", 2},
                                        {DType::kI64, "I64", 8},
                                        {DType::kI32, "I32", 4},
-                                       {DType::kU8, "U8", 1}}};
+                                       {DType::kU8, "U8", 1},
+                                       {DType::kBool, "BOOL", 1}}};
 
 const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 

@@ -8,7 +8,8 @@
 
 namespace dofla {
 
-enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kU8 };
+// kBool only passes through: some checkpoints carry attention masks that nothing reads.
+enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kU8, kBool };
 
 int64_t size_in_bytes(DType dtype);
 std::string_view name(DType dtype);                       // "F32", "BF16", ...

@@ -17,11 +17,13 @@ namespace {
   fail("{}: cannot {}: {}", path.string(), action, std::strerror(errno));
 }
 
+// A file open for reading. Opening does not wait, not even for the writer of a pipe that stands
+// where a file should.
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags, std::string_view action)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
-    if (fd_ < 0) fail_with_errno(path, action);
+  explicit Descriptor(const fs::path& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+    if (fd_ < 0) fail_with_errno(path, "open");
   }
   ~Descriptor() { ::close(fd_); }
   Descriptor(const Descriptor&) = delete;
@@ -39,22 +41,30 @@ size_t regular_file_size(const Descriptor& file, const fs::path& path) {
   return static_cast<size_t>(status.st_size);
 }
 
-void sync_folder(const fs::path& folder) {  // makes the rename itself durable
-  const Descriptor file(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY, "open");
-  ::fsync(file.get());
+// Makes a rename durable where the file system can; the rename itself has happened already.
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
 }
 
-// A name beside `target` that no other process uses at the same time.
-fs::path aside_name(const fs::path& target) {
-  fs::path aside = target;
-  aside += fmt::format(".partial-{}", ::getpid());
-  return aside;
+// Makes something new beside `target`: calls create(name) with one name after the other until one
+// is free. Neither a file left by a crash nor one that somebody planted is ever written to.
+template <class Create>
+fs::path make_aside(const fs::path& target, std::string_view action, const Create& create) {
+  for (int attempt = 0;; ++attempt) {
+    fs::path aside = target;
+    aside += fmt::format(".partial-{}-{}", ::getpid(), attempt);
+    if (create(aside.c_str())) return aside;
+    if (errno != EEXIST) fail_with_errno(target, action);
+  }
 }
 
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) {
-  const Descriptor file(path, O_RDONLY, "open");
+  const Descriptor file(path);
   size_ = regular_file_size(file, path);
   if (size_ == 0) return;  // mmap refuses empty files
   void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
@@ -67,7 +77,7 @@ MappedFile::~MappedFile() {
 }
 
 std::string read_text(const fs::path& path, size_t limit) {
-  const Descriptor file(path, O_RDONLY, "open");
+  const Descriptor file(path);
   const size_t size = regular_file_size(file, path);
   if (size > limit) fail("{}: {} bytes, more than the {} allowed", path.string(), size, limit);
   std::string text(size, '\0');
@@ -83,9 +93,11 @@ std::string read_text(const fs::path& path, size_t limit) {
   return text;
 }
 
-WholeFile::WholeFile(const fs::path& path) : path_(path), aside_(aside_name(path)) {
-  fd_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail_with_errno(path_, "write");
+WholeFile::WholeFile(const fs::path& path) : path_(path) {
+  aside_ = make_aside(path_, "write", [this](const char* name) {
+    fd_ = ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    return fd_ >= 0;
+  });
 }
 
 WholeFile::~WholeFile() {
@@ -121,13 +133,10 @@ void write_whole(const fs::path& path, std::string_view contents) {
 
 NewFolder::NewFolder(const fs::path& target) : target_(target) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/" means "out"
-  if (fs::exists(fs::symlink_status(target_)))
-    fail("{}: exists already; choose another folder or remove it", target_.string());
-  aside_ = aside_name(target_);
   std::error_code error;
-  fs::remove_all(aside_, error);
-  if (!fs::create_directory(aside_, error) || error)
-    fail("{}: cannot create: {}", aside_.string(), error.message());
+  if (fs::exists(fs::symlink_status(target_, error)))
+    fail("{}: exists already; choose another folder or remove it", target_.string());
+  aside_ = make_aside(target_, "create", [](const char* name) { return ::mkdir(name, 0755) == 0; });
 }
 
 NewFolder::~NewFolder() {

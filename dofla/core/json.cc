@@ -9,7 +9,10 @@ namespace dofla {
 namespace {
 
 constexpr size_t kDeepest = 64;
-constexpr size_t kLongestExcerpt = 100;
+constexpr size_t kLongestExcerpt = 160;
+// The value takes up to twenty times the memory of its text. Tokenizers, the largest JSON files
+// of a model folder, have some tens of megabytes.
+constexpr size_t kLargestFile = size_t{1} << 28;
 
 std::string cut(std::string text) {
   if (text.size() > kLongestExcerpt) text.replace(kLongestExcerpt, text.npos, "...");
@@ -83,13 +86,15 @@ class Builder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where) {
+  // The library takes a NUL for the end and ignores what follows.
+  if (text.find('\0') != text.npos) fail("{}: not valid JSON: it holds a NUL byte", where);
   Builder builder(where);
   Json::sax_parse(text, &builder);
   return builder.take();
 }
 
 Json load_json(const fs::path& path) {
-  return parse_json(read_text(path), path.string());
+  return parse_json(read_text(path, kLargestFile), path.string());
 }
 
 std::string excerpt(const Json& value) {

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""The include-layer check accepts what the design allows and names what it does not."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CHECK = Path(__file__).resolve().parents[2] / "tools" / "check_layers.py"
+
+
+class CheckLayers(unittest.TestCase):
+    def check(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            run = subprocess.run([sys.executable, CHECK, folder], capture_output=True, text=True)
+            return run.returncode, run.stderr
+
+    def expect_allowed(self, name, header):
+        self.assertEqual(self.check({name: f'#include "{header}"\n'}), (0, ""), (name, header))
+
+    def expect_wrong(self, name, header, reason):
+        status, errors = self.check({name: f'#pragma once\n  # include "{header}"\n'})
+        self.assertEqual(status, 1, (name, header))
+        self.assertIn(f"{name}:2: ", errors)
+        self.assertIn(reason, errors)
+        self.assertIn(header, errors)
+
+    def test_downward_includes(self):
+        self.expect_allowed("dofla/core/a.h", "dofla/core/b.h")
+        self.expect_allowed("dofla/ops/cpu/a.cc", "dofla/ops/a.h")
+        self.expect_allowed("dofla/checkpoint/a.h", "dofla/core/b.h")
+        self.expect_allowed("dofla/model/a.h", "dofla/checkpoint/b.h")
+        self.expect_allowed("dofla/plan/a.h", "dofla/dof/dof_table.h")
+        self.expect_allowed("dofla/pipeline.cc", "dofla/report/b.h")
+        self.expect_allowed("dofla/pipeline.cc", "dofla/pipeline.h")
+        self.expect_allowed("cli/a.cc", "dofla/pipeline.h")
+        self.expect_allowed("cli/a.cc", "cli/b.h")
+        self.expect_allowed("dofla/core/a.h", "nlohmann/json.hpp")
+
+    def test_upward_includes(self):
+        for name, header, reason in [
+            ("dofla/core/a.h", "dofla/ops/b.h", "core must not include ops"),
+            ("dofla/core/a.h", "dofla/checkpoint/b.h", "core must not include checkpoint"),
+            ("dofla/ops/cpu/a.cc", "dofla/model/b.h", "ops must not include model"),
+            ("dofla/ops/a.h", "dofla/checkpoint/b.h", "ops must not include checkpoint"),
+            ("dofla/checkpoint/a.cc", "dofla/ops/b.h", "checkpoint must not include ops"),
+            ("dofla/model/a.h", "dofla/dof/b.h", "model must not include dof"),
+            ("dofla/dof/a.h", "dofla/plan/b.h", "dof must not include plan"),
+            ("dofla/distill/a.h", "dofla/linear/b.h", "distill must not include linear"),
+            ("dofla/report/a.h", "dofla/pipeline.h", "report must not include pipeline"),
+            ("dofla/core/a.h", "cli/b.h", "core must not include cli"),
+        ]:
+            self.expect_wrong(name, header, reason)
+
+    def test_cuda_headers(self):
+        self.expect_allowed("dofla/ops/cuda/a.cu", "cublasLt.h")
+        self.expect_allowed("dofla/core/device_cuda.cc", "cuda_runtime.h")
+        self.expect_wrong("dofla/ops/a.cc", "cuda_runtime.h", "CUDA stays in")
+        self.expect_wrong("dofla/model/a.cc", "cublas_v2.h", "CUDA stays in")
+        self.expect_wrong("cli/a.cc", "cub/cub.cuh", "CUDA stays in")
+
+    def test_ways_around(self):
+        self.expect_wrong("dofla/core/a.h", "../ops/b.h", "write the path from the root")
+        files = {"dofla/model/a.cc": '#include "b.h"\n', "dofla/model/b.h": ""}
+        self.assertIn("write the path from the root", self.check(files)[1])
+        self.assertIn("extras is not a layer", self.check({"dofla/extras/a.h": ""})[1])
+        self.assertIn("dofla/model/a.cc:1", self.check({"dofla/model/a.cc": '#include "dofla/what/b.h"\n'})[1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Fails on an include that goes against the layers of the project.
+
+core <- ops <- model <- stages <- pipeline <- cli; checkpoint needs only core. Of the stages, each
+may include the ones before it. CUDA headers stay in ops/cuda and core/device*.
+
+usage: check_layers.py [ROOT]        the folder with dofla/ and cli/, by default the repository
+"""
+
+import re
+import sys
+from pathlib import Path
+
+STAGES = ["data", "dof", "plan", "distill", "linear", "train", "evaluate", "generate", "report"]
+
+# What each layer may include besides itself.
+ALLOWED = {
+    "core": set(),
+    "ops": {"core"},
+    "checkpoint": {"core"},
+    "model": {"core", "ops", "checkpoint"},
+}
+for _position, _stage in enumerate(STAGES):
+    ALLOWED[_stage] = {"core", "ops", "checkpoint", "model", *STAGES[:_position]}
+ALLOWED["pipeline"] = {"core", "ops", "checkpoint", "model", *STAGES}
+ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
+
+SOURCES = {".h", ".cc", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+CUDA_HEADER = re.compile(r"^(cuda|cublas|cusolver|curand|cub/|nccl|thrust/|nvrtc|nvtx|mma\.h)")
+CUDA_FILE = re.compile(r"^dofla/(ops/cuda/|core/device)")
+
+
+def layer_of(path):
+    """The layer of a path such as dofla/ops/matmul.h, or None outside the project."""
+    parts = path.split("/")
+    if parts[0] == "cli":
+        return "cli"
+    if parts[0] != "dofla":
+        return None
+    return parts[1] if len(parts) > 2 else Path(parts[-1]).stem
+
+
+def wrong_includes(root):
+    """One line for every wrong include under root, in the order of the files."""
+    errors = []
+    files = [path for folder in ("dofla", "cli") for path in (root / folder).rglob("*")]
+    for path in sorted(file for file in files if file.suffix in SOURCES):
+        name = path.relative_to(root).as_posix()
+        source = layer_of(name)
+        if source not in ALLOWED:
+            errors.append(f"{name}: {source} is not a layer; tools/check_layers.py lists them")
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            include = INCLUDE.match(line)
+            if not include:
+                continue
+            header = include[1]
+            target = layer_of(header)
+            if target not in {None, source, *ALLOWED[source]}:
+                errors.append(f"{name}:{number}: {source} must not include {target}: {header}")
+            elif header.startswith(".") or (target is None and (path.parent / header).is_file()):
+                errors.append(f"{name}:{number}: write the path from the root of the repository: {header}")
+            elif CUDA_HEADER.match(header) and not CUDA_FILE.match(name):
+                errors.append(f"{name}:{number}: CUDA stays in ops/cuda and core/device: {header}")
+    return errors
+
+
+def main():
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    errors = wrong_includes(root)
+    for error in errors:
+        print(error, file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
