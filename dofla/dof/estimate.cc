@@ -39,7 +39,9 @@ std::vector<double> factor_spectrum(const LowRankFactor& factor, int64_t size) {
 }
 
 // Past this part of the size, factor and small eigenproblem together cost more than the whole.
-int64_t largest_useful_rank(int64_t size) { return size * 7 / 10; }
+int64_t largest_useful_rank(int64_t size) {
+  return size * 7 / 10;
+}
 
 // Leaves out the smallest eigenvalues while their sum moves N_λ by less than `share` of it.
 void drop_tail(std::vector<double>& values, double lambda, double share) {

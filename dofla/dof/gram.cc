@@ -20,6 +20,14 @@ constexpr std::pair<GramScale, std::string_view> kNames[] = {
     {GramScale::kNone, "none"},
 };
 
+template <class T>
+std::vector<double> scaled(const Tensor& rows, double factor) {
+  const T* from = rows.data<T>();
+  std::vector<double> out(static_cast<size_t>(rows.count()));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = factor * static_cast<double>(from[i]);
+  return out;
+}
+
 double log_sum_exp(const std::vector<double>& x, double largest) {
   double sum = 0;
   for (const double value : x) sum += std::exp(value - largest);
@@ -55,16 +63,18 @@ std::optional<GramScale> gram_scale_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<double> kernel_rows(const Tensor& rows) {
+  const double shrink = std::pow(static_cast<double>(rows.size(-1)), -0.25);
+  return rows.dtype() == DType::kF64 ? scaled<double>(rows, shrink) : scaled<float>(rows, shrink);
+}
+
 KernelSamples kernel_samples(const Tensor& samples, GramScale scale) {
   require(samples.rank() == 2 && samples.count() > 0, "samples: expected [J, D], found {}",
           to_string(samples.shape()));
   KernelSamples out;
   out.count = samples.size(0);
   out.width = samples.size(1);
-  const Tensor exact = samples.to(DType::kF64);
-  out.rows.assign(exact.data<double>(), exact.data<double>() + exact.count());
-  const double shrink = std::pow(static_cast<double>(out.width), -0.25);
-  cblas_dscal(static_cast<int>(out.rows.size()), shrink, out.rows.data(), 1);
+  out.rows = kernel_rows(samples);
 
   out.log_diagonal.resize(static_cast<size_t>(out.count));
   const auto D = static_cast<int>(out.width);
@@ -79,9 +89,10 @@ KernelSamples kernel_samples(const Tensor& samples, GramScale scale) {
   // e³⁰⁰ leaves room for the squares and sums that eigenvalues are made of.
   constexpr double kLargestLog = 300;
   if (largest + out.log_factor > kLargestLog)
-    fail("the attention kernel reaches e^{:.0f}, too much for double precision with Gram scale "
-         "\"{}\": use trace or max",
-         largest, name(scale));
+    fail(
+        "the attention kernel reaches e^{:.0f}, too much for double precision with Gram scale "
+        "\"{}\": use trace or max",
+        largest, name(scale));
   return out;
 }
 

@@ -37,12 +37,15 @@ struct PsdMatrix {
 
 // The samples on which K is x·y, and the logarithm of the factor of K.
 struct KernelSamples {
-  int64_t count = 0;         // J
-  int64_t width = 0;         // D
-  std::vector<double> rows;  // [J, D]: x / D^¼, so that log K(x, y) is their inner product
+  int64_t count = 0;                 // J
+  int64_t width = 0;                 // D
+  std::vector<double> rows;          // [J, D]: x / D^¼, so that log K(x, y) is their inner product
   std::vector<double> log_diagonal;  // log K(x, x)
   double log_factor = 0;             // Σ = exp(log_factor) · K
 };
+
+// The rows divided by D^¼, in double precision.
+std::vector<double> kernel_rows(const Tensor& rows);  // [·, D], F32 or F64
 
 // Throws Error if a sample is not finite, or if Σ with this scale does not fit double precision.
 KernelSamples kernel_samples(const Tensor& samples,  // [J, D], F32 or F64

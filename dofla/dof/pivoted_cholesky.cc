@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -26,7 +27,8 @@ class Decay {
     if (rank < 2 * kBlock) return false;
     const auto half = std::find_if(history_.begin(), history_.end(),
                                    [&](const auto& point) { return 2 * point.first >= rank; });
-    const double a_column = std::log(half->second / residual) / static_cast<double>(rank - half->first);
+    const double a_column =
+        std::log(half->second / residual) / static_cast<double>(rank - half->first);
     const double needed = std::log(residual / residual_wanted) / a_column;
     // The decay of real heads speeds up towards the end: give the estimate a factor of two.
     return !(static_cast<double>(rank) + needed < 2.0 * static_cast<double>(largest_rank));
@@ -59,15 +61,15 @@ std::vector<double> residual_columns(const PsdMatrix& matrix, const LowRankFacto
   for (int c = 0; c < count; ++c)
     cblas_dcopy(rank, factor.columns.data() + candidates[static_cast<size_t>(c)], n,
                 rows.data() + c, count);
-  cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, n, count, rank, -1.0,
-              factor.columns.data(), n, rows.data(), count, 1.0, panel.data(), n);
+  cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, n, count, rank, -1.0, factor.columns.data(),
+              n, rows.data(), count, 1.0, panel.data(), n);
   return panel;
 }
 
 // Takes as pivots those candidates that are still large once the others are accounted for, and
 // appends their columns to the factor. Returns how many it took.
 int64_t append_pivots(const std::vector<int64_t>& candidates, const std::vector<double>& panel,
-                      std::vector<double>& left, LowRankFactor& factor) {
+                      double rounding, std::vector<double>& left, LowRankFactor& factor) {
   const auto n = static_cast<int>(left.size());
   const auto count = static_cast<int>(candidates.size());
   std::vector<double> corner(candidates.size() * candidates.size());
@@ -78,7 +80,8 @@ int64_t append_pivots(const std::vector<int64_t>& candidates, const std::vector<
                 static_cast<size_t>(candidates[static_cast<size_t>(r)])];
 
   // Below a quarter of what the other rows still hold, a fresh set of candidates does better.
-  const double worth_taking = 0.25 * left[static_cast<size_t>(candidates.back())];
+  const double worth_taking =
+      std::max(rounding, 0.25 * left[static_cast<size_t>(candidates.back())]);
   std::vector<lapack_int> order(candidates.size());
   lapack_int taken = 0;
   LAPACKE_dpstrf(LAPACK_COL_MAJOR, 'L', count, corner.data(), count, order.data(), &taken,
@@ -101,7 +104,8 @@ int64_t append_pivots(const std::vector<int64_t>& candidates, const std::vector<
   }
   for (double& value : left) value = std::max(value, 0.0);
   for (lapack_int c = 0; c < taken; ++c)
-    left[static_cast<size_t>(candidates[static_cast<size_t>(order[static_cast<size_t>(c)] - 1)])] = 0;
+    left[static_cast<size_t>(candidates[static_cast<size_t>(order[static_cast<size_t>(c)] - 1)])] =
+        0;
   return taken;
 }
 
@@ -114,6 +118,8 @@ std::optional<LowRankFactor> pivoted_cholesky(const PsdMatrix& matrix, double re
   LowRankFactor factor;
   Decay decay;
   std::vector<double> left = matrix.diagonal;  // the diagonal of what is left over
+  const double rounding =
+      4 * std::numeric_limits<double>::epsilon() * *std::max_element(left.begin(), left.end());
   int64_t formed = 0;
   while (true) {
     factor.residual = std::accumulate(left.begin(), left.end(), 0.0);
@@ -128,7 +134,7 @@ std::optional<LowRankFactor> pivoted_cholesky(const PsdMatrix& matrix, double re
     const std::vector<double> panel = residual_columns(matrix, factor, candidates);
     formed += static_cast<int64_t>(candidates.size());
     // None taken: what is left over is rounding.
-    if (append_pivots(candidates, panel, left, factor) == 0) return std::nullopt;
+    if (append_pivots(candidates, panel, rounding, left, factor) == 0) return std::nullopt;
   }
 }
 

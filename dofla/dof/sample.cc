@@ -92,9 +92,10 @@ Tensor QueryKeySampler::sample(int64_t layer, int64_t head, int64_t draw) const 
   const HeadSample& from = at(layer, head, draw);
   const int64_t offered = offered_[static_cast<size_t>(layer)];
   if (offered < options_.samples)
-    fail("{} samples a head were asked for, but the text gave only {} queries and keys: give more "
-         "or longer sequences, or ask for fewer samples",
-         options_.samples, offered);
+    fail(
+        "{} samples a head were asked for, but the text gave only {} queries and keys: give more "
+        "or longer sequences, or ask for fewer samples",
+        options_.samples, offered);
   return Tensor::borrow(from.rows.data(), {options_.samples, config_.head_size}, DType::kF32,
                         nullptr);
 }

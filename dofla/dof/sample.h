@@ -67,7 +67,7 @@ class QueryKeySampler {
 
   ModelConfig config_;
   SampleOptions options_;
-  std::vector<int64_t> offered_;       // vectors per head, one count a layer
+  std::vector<int64_t> offered_;          // vectors per head, one count a layer
   std::vector<HeadSample> head_samples_;  // [layers, heads, draws]
 };
 

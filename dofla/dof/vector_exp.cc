@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "dofla/dof/vector_exp.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-
+// After highway.h: it needs the target that foreach_target.h chose.
 #include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
