@@ -12,6 +12,19 @@ inline int thread_count() {
   return omp_get_max_threads();
 }
 
+// While it lives, OpenMP loops and OpenBLAS calls made by this thread stay on this thread: their
+// results then do not depend on the number of threads.
+class SingleThreaded {
+ public:
+  SingleThreaded() { omp_set_num_threads(1); }
+  ~SingleThreaded() { omp_set_num_threads(before_); }
+  SingleThreaded(const SingleThreaded&) = delete;
+  SingleThreaded& operator=(const SingleThreaded&) = delete;
+
+ private:
+  const int before_ = thread_count();
+};
+
 // Calls body(i) for every i in [0, count), each exactly once, in no particular order. The first
 // exception thrown by a body is thrown again here once all are done.
 template <class Body>

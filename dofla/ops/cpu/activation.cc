@@ -24,7 +24,9 @@ HWY_INLINE Vector constant(float x) {
 
 HWY_INLINE Vector sigmoid(Vector x) {
   const Vector one = constant(1);
-  return hn::Div(one, hn::Add(one, hn::Exp(Floats(), hn::Neg(x))));
+  // Past e⁸⁸ Highway's Exp does not give infinity but NaN.
+  const Vector exponent = hn::Min(hn::Neg(x), constant(88));
+  return hn::Div(one, hn::Add(one, hn::Exp(Floats(), exponent)));
 }
 
 template <size_t N>

@@ -1,0 +1,57 @@
+// What was measured of a model: the spectrum of every head's Gram matrix, for every draw. The
+// degrees of freedom at any λ follow from it without the model.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dofla/core/json.h"
+#include "dofla/dof/gram.h"
+#include "dofla/model/identity.h"
+
+namespace dofla {
+
+struct DofTable {
+  ModelIdentity model;
+  GramScale gram = GramScale::kTrace;
+  double lambda = 0x1p-8;            // the one that was asked for; others can be asked later
+  double smallest_lambda = 0x1p-16;  // the spectra are exact to 1e-6 in N_λ down to here
+  int64_t samples = 0;               // J
+  int64_t draws = 0;                 // R
+  int64_t sequences = 0;             // of text, and their length in tokens
+  int64_t length = 0;
+  uint64_t seed = 0;
+  std::vector<std::vector<double>> spectra;  // [layers, heads, draws], eigenvalues largest first
+
+  const std::vector<double>& spectrum(int64_t layer, int64_t head, int64_t draw) const;
+};
+
+// Degrees of freedom over the draws.
+struct DofEstimate {
+  double mean = 0;
+  double spread = 0;  // sample standard deviation; 0 for a single draw
+};
+
+// One row of the layer × head table. A layer's degrees of freedom are those of the head with the
+// largest mean.
+struct DofRow {
+  std::vector<DofEstimate> heads;
+  int64_t largest_head = 0;
+
+  const DofEstimate& largest() const { return heads[static_cast<size_t>(largest_head)]; }
+};
+
+// One row a layer. Throws Error if λ is not positive, is below the table's smallest, or is lost in
+// the rounding of a Gram matrix that was not scaled.
+std::vector<DofRow> degrees_of_freedom(const DofTable& table, double lambda);
+
+// {"gram","lambda","samples","draws",…,"layers":[{"dof","spread","heads":[{"dof","spread"}]}]} at
+// the table's λ: the file of the table without its spectra.
+Json dof_summary(const DofTable& table);
+
+// The file of the table, "format": "dofla.dof". Eigenvalues are written with ten digits. Loading
+// trusts nothing in the file and throws Error "path: …".
+void save_dof_table(const fs::path& path, const DofTable& table);
+DofTable load_dof_table(const fs::path& path);
+
+}  // namespace dofla

@@ -1,0 +1,74 @@
+// Draws J vectors, all equally likely, from the queries and keys of every head while the model
+// runs. The memory held is that of the samples, layers · heads · draws · J · D floats, however long
+// the text.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dofla/checkpoint/hf_config.h"
+#include "dofla/core/random.h"
+#include "dofla/core/tensor.h"
+#include "dofla/model/observer.h"
+
+namespace dofla {
+
+struct SampleOptions {
+  int64_t samples = 1024;  // J, per head and draw
+  int64_t draws = 1;       // R, independent of each other
+  uint64_t seed = 0;
+};
+
+// A uniform sample without replacement of a stream of unknown length (Li's algorithm L, 1994):
+// instead of a coin for every element it draws how many elements to pass over.
+class Reservoir {
+ public:
+  Reservoir(int64_t capacity, Random random);
+
+  // The place in the stream of the next element to take. Elements before it are passed over.
+  int64_t next() const { return next_; }
+  // Takes element next(): returns the slot it goes to, and moves next() on.
+  int64_t take();
+
+ private:
+  void skip();
+
+  int64_t capacity_;
+  int64_t next_ = 0;
+  double log_w_ = 0;  // log of the largest of `capacity` uniform keys, in the algorithm's terms
+  Random random_;
+};
+
+class QueryKeySampler {
+ public:
+  QueryKeySampler(const ModelConfig& config, const SampleOptions& options);
+
+  // Offers every query and key of B sequences to the samples of one layer. Each query head has a
+  // sample of its own, of its queries and of the keys that it attends to. Vectors are offered in
+  // the order sequence, token, query before key, so that neither the split of the sequences into
+  // batches nor the number of threads changes the samples.
+  void offer(int64_t layer,
+             const Tensor& q,   // [B, H, T, D]
+             const Tensor& k);  // [B, Hkv, T, D]
+
+  // Calls offer; must not outlive the sampler.
+  Observer observer();
+
+  // The sample of one head, [J, D]; a view of the sampler's memory. Throws Error if fewer than J
+  // vectors were offered.
+  Tensor sample(int64_t layer, int64_t head, int64_t draw) const;
+
+ private:
+  struct HeadSample {
+    Reservoir reservoir;
+    std::vector<float> rows;  // grows to J · D
+  };
+  const HeadSample& at(int64_t layer, int64_t head, int64_t draw) const;
+
+  ModelConfig config_;
+  SampleOptions options_;
+  std::vector<int64_t> offered_;          // vectors per head, one count a layer
+  std::vector<HeadSample> head_samples_;  // [layers, heads, draws]
+};
+
+}  // namespace dofla

@@ -1,0 +1,143 @@
+#include "dofla/plan/allocate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+namespace {
+
+// N^P of every head, relative to the largest so that no power overflows.
+std::vector<double> weights(const std::vector<double>& dof, double power) {
+  const double largest = *std::max_element(dof.begin(), dof.end());
+  std::vector<double> out;
+  for (const double value : dof) out.push_back(std::pow(value / largest, power));
+  return out;
+}
+
+// Shares of `total` in proportion to the weights, none below 1. A share raised to 1 leaves less
+// for the others, which may bring further shares below 1.
+std::vector<double> shares_of_at_least_one(const std::vector<double>& weight, int64_t total) {
+  std::vector<double> share(weight.size());
+  std::vector<bool> raised(weight.size(), false);
+  for (bool again = true; again;) {
+    again = false;
+    double left = static_cast<double>(total), sum = 0;
+    for (size_t i = 0; i < weight.size(); ++i) {
+      if (raised[i])
+        left -= 1;
+      else
+        sum += weight[i];
+    }
+    for (size_t i = 0; i < weight.size(); ++i) {
+      share[i] = raised[i] ? 1 : left * weight[i] / sum;
+      if (share[i] < 1) again = raised[i] = true;
+    }
+  }
+  return share;
+}
+
+void require_dof(const std::vector<double>& dof, int64_t cost) {
+  require(!dof.empty(), "no degrees of freedom to allocate for");
+  for (const double value : dof)
+    require(value > 0 && std::isfinite(value),
+            "degrees of freedom: expected a positive number, found {}", value);
+  require(cost >= 1 && cost <= DimensionPlan::kLargestDimension,
+          "cost: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, cost);
+}
+
+std::vector<std::vector<int64_t>> same_for_all_heads(const std::vector<int64_t>& layers,
+                                                     int64_t heads) {
+  std::vector<std::vector<int64_t>> out;
+  for (const int64_t M : layers) out.emplace_back(static_cast<size_t>(heads), M);
+  return out;
+}
+
+std::vector<std::vector<int64_t>> allocate_each_head(const std::vector<DofRow>& rows,
+                                                     const AllocateOptions& options) {
+  std::vector<double> dof;
+  for (const DofRow& row : rows)
+    for (const DofEstimate& head : row.heads) dof.push_back(head.mean);
+  const std::vector<int64_t> M = allocate_heads(dof, options.cost, options.power);
+  std::vector<std::vector<int64_t>> out;
+  auto next = M.begin();
+  for (const DofRow& row : rows) {
+    const auto end = next + static_cast<int64_t>(row.heads.size());
+    out.emplace_back(next, end);
+    next = end;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cost) {
+  require_dof(dof, cost);
+  const auto layers = static_cast<int64_t>(dof.size());
+  const double mean = std::accumulate(dof.begin(), dof.end(), 0.0) / static_cast<double>(layers);
+  std::vector<int64_t> out;
+  for (const double value : dof)
+    out.push_back(std::max<int64_t>(1, std::llround(static_cast<double>(cost) * (value / mean))));
+
+  const int64_t allowed = layers * cost + layers / 2;
+  for (int64_t sum = std::accumulate(out.begin(), out.end(), int64_t{0}); sum > allowed; --sum)
+    --*std::max_element(out.begin(), out.end());
+  return out;
+}
+
+std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost, double power) {
+  require_dof(dof, cost);
+  require(power >= 0 && std::isfinite(power), "power: expected 0 or more, found {}", power);
+  const int64_t total = static_cast<int64_t>(dof.size()) * cost;
+  const std::vector<double> share = shares_of_at_least_one(weights(dof, power), total);
+
+  std::vector<int64_t> out;
+  for (const double value : share) out.push_back(static_cast<int64_t>(std::floor(value)));
+  std::vector<size_t> order(share.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return share[a] - std::floor(share[a]) > share[b] - std::floor(share[b]);
+  });
+  int64_t left = total - std::accumulate(out.begin(), out.end(), int64_t{0});
+  for (size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++out[order[i]];
+  return out;
+}
+
+DimensionPlan allocate(const DofTable& table, const AllocateOptions& options) {
+  if (options.cost < 1 || options.cost > DimensionPlan::kLargestDimension)
+    fail("cost: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, options.cost);
+  if (!(options.power >= 0 && std::isfinite(options.power)))
+    fail("power: expected 0 or more, found {}", options.power);
+  const std::vector<DofRow> rows = degrees_of_freedom(table, options.lambda);
+  std::vector<double> largest;
+  for (const DofRow& row : rows) largest.push_back(row.largest().mean);
+
+  DimensionPlan plan = {.model = table.model,
+                        .strategy = options.strategy,
+                        .cost = options.cost,
+                        .lambda = options.lambda,
+                        .power = options.power,
+                        .heads = {}};
+  std::vector<int64_t> layers(largest.size(), options.cost);
+  if (options.strategy != PlanStrategy::kFix) layers = allocate_layers(largest, options.cost);
+  if (options.strategy == PlanStrategy::kDofClip)
+    for (int64_t& M : layers) M = std::min(M, table.model.head_size);
+  plan.heads = options.strategy == PlanStrategy::kDofHead
+                   ? allocate_each_head(rows, options)
+                   : same_for_all_heads(layers, table.model.heads);
+  return plan;
+}
+
+int64_t features_required(double dof, double delta, double t) {
+  require(dof > 0 && std::isfinite(dof), "degrees of freedom: expected a positive number, found {}",
+          dof);
+  require(delta > 0 && delta < 1, "delta: expected a number between 0 and 1, found {}", delta);
+  require(t > 0 && t <= 3, "t: expected a number above 0 and at most 3, found {}", t);
+  const double bound = 4 * dof / (t * t) * std::log(64 * dof / (delta * t * t));
+  require(bound < 0x1p53, "t = {} asks for more features than can be counted", t);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(bound)));
+}
+
+}  // namespace dofla

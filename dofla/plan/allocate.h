@@ -1,0 +1,36 @@
+// From degrees of freedom to feature dimensions at a given cost (the paper's Algorithm 1, last
+// step), and the number of features that its theorem asks for.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dofla/dof/dof_table.h"
+#include "dofla/plan/dimension_plan.h"
+
+namespace dofla {
+
+struct AllocateOptions {
+  PlanStrategy strategy = PlanStrategy::kDof;
+  int64_t cost = 64;  // C: the mean M over layers (and heads) that may be spent
+  double lambda = 0x1p-8;
+  double power = 1;  // P, for kDofHead: M in proportion to N^P
+};
+
+// Throws Error if the cost is not from 1 to DimensionPlan::kLargestDimension, the power negative
+// or not finite, or λ not one that the table can answer for.
+DimensionPlan allocate(const DofTable& table, const AllocateOptions& options);
+
+// M_s = round(C · N_s / mean N), at least 1. The sum exceeds S·C by at most S/2, which is what
+// rounding can do: where the least M of 1 would add more, the largest M give it back.
+std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cost);
+
+// M in proportion to N^P, at least 1, with sum N.size() · C exactly: shares are rounded down and
+// the largest remainders rounded up.
+std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost, double power);
+
+// The least M for which the paper's theorem (in the form of its appendix) bounds the error of the
+// approximate kernel with probability 1 − δ: M ≥ 4N/t² · log(64N/(δt²)). δ in (0, 1), t in (0, 3].
+int64_t features_required(double dof, double delta, double t);
+
+}  // namespace dofla

@@ -1,0 +1,132 @@
+#include "dofla/plan/dimension_plan.h"
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "dofla/checkpoint/config_fields.h"
+#include "dofla/core/error.h"
+#include "dofla/core/saved_json.h"
+
+namespace dofla {
+namespace {
+
+constexpr std::string_view kFormat = "dofla.plan";
+constexpr int64_t kVersion = 1;
+
+constexpr std::pair<PlanStrategy, std::string_view> kNames[] = {
+    {PlanStrategy::kFix, "fix"},
+    {PlanStrategy::kDof, "dof"},
+    {PlanStrategy::kDofClip, "dof-clip"},
+    {PlanStrategy::kDofHead, "dof-head"},
+};
+
+int64_t read_dimension(const Json& entry, const std::string& where) {
+  constexpr auto kLargest = static_cast<uint64_t>(DimensionPlan::kLargestDimension);
+  const bool sound =
+      entry.is_number_unsigned() && entry.get<uint64_t>() >= 1 && entry.get<uint64_t>() <= kLargest;
+  if (!sound)
+    fail("{}: expected dimensions from 1 to {}, found {}", where, kLargest, excerpt(entry));
+  return entry.get<int64_t>();
+}
+
+std::vector<std::vector<int64_t>> read_heads(const Json& json, const ModelIdentity& model,
+                                             const std::string& where) {
+  std::vector<std::vector<int64_t>> out;
+  for (const Json& layer : array_field(json, "heads", model.layers, where)) {
+    const std::string in_layer = fmt::format("{}: heads: layer {}", where, out.size() + 1);
+    if (!layer.is_array() || layer.size() != static_cast<size_t>(model.heads))
+      fail("{}: expected {} dimensions, found {}", in_layer, model.heads, excerpt(layer));
+    out.emplace_back();
+    for (const Json& entry : layer) out.back().push_back(read_dimension(entry, in_layer));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view name(PlanStrategy strategy) {
+  for (const auto& [value, text] : kNames)
+    if (value == strategy) return text;
+  return "unknown";
+}
+
+std::optional<PlanStrategy> plan_strategy_from_name(std::string_view name) {
+  for (const auto& [value, text] : kNames)
+    if (text == name) return value;
+  return std::nullopt;
+}
+
+double DimensionPlan::mean() const {
+  int64_t sum = 0, count = 0;
+  for (const auto& layer : heads) {
+    sum = std::accumulate(layer.begin(), layer.end(), sum);
+    count += static_cast<int64_t>(layer.size());
+  }
+  return static_cast<double>(sum) / static_cast<double>(count);
+}
+
+std::vector<int64_t> DimensionPlan::dims() const {
+  std::vector<int64_t> out;
+  for (const auto& layer : heads) {
+    const int64_t sum = std::accumulate(layer.begin(), layer.end(), int64_t{0});
+    out.push_back(std::llround(static_cast<double>(sum) / static_cast<double>(layer.size())));
+  }
+  return out;
+}
+
+void require_fits(const DimensionPlan& plan, const ModelConfig& config) {
+  const ModelIdentity model = identity_of(config);
+  if (plan.model != model)
+    fail("the plan is for {}, but the model is {}: make a plan from this model's dof.json",
+         to_string(plan.model), to_string(model));
+}
+
+Json to_json(const DimensionPlan& plan) {
+  Json json = {{"format", kFormat},   {"version", kVersion},   {"strategy", name(plan.strategy)},
+               {"cost", plan.cost},   {"lambda", plan.lambda}, {"model", to_json(plan.model)},
+               {"dims", plan.dims()}, {"mean", plan.mean()}};
+  if (plan.strategy == PlanStrategy::kDofHead) {
+    json["power"] = plan.power;
+    json["heads"] = plan.heads;
+  }
+  return json;
+}
+
+void save_dimension_plan(const fs::path& path, const DimensionPlan& plan) {
+  write_whole(path, to_json(plan).dump() + "\n");
+}
+
+DimensionPlan load_dimension_plan(const fs::path& path) {
+  const std::string where = path.string();
+  const Json json = load_json(path);
+  require_format(json, kFormat, kVersion, where);
+  const ConfigFields fields(json, where);
+
+  DimensionPlan plan;
+  if (!json.contains("model")) fields.refuse("model", "missing");
+  plan.model = read_identity(json["model"], where + ": model");
+  const auto strategy = plan_strategy_from_name(fields.text("strategy").value_or(""));
+  if (!strategy) fields.refuse("strategy", "expected fix, dof, dof-clip or dof-head");
+  plan.strategy = *strategy;
+  plan.cost = fields.size("cost");
+  plan.lambda = fields.positive("lambda");
+  const Json& dims = array_field(json, "dims", plan.model.layers, where);
+  if (plan.strategy == PlanStrategy::kDofHead) {
+    plan.power = fields.number("power").value_or(1);
+    plan.heads = read_heads(json, plan.model, where);
+  } else {
+    // heads × layers is bounded by what is there: the file has one entry a layer.
+    constexpr int64_t kMostHeads = 1 << 16;
+    if (plan.model.heads > kMostHeads)
+      fail("{}: model: heads: expected at most {}, found {}", where, kMostHeads, plan.model.heads);
+    for (const Json& entry : dims)
+      plan.heads.emplace_back(static_cast<size_t>(plan.model.heads),
+                              read_dimension(entry, where + ": dims"));
+  }
+  if (Json(plan.dims()) != dims) fail("{}: dims: do not agree with heads", where);
+  return plan;
+}
+
+}  // namespace dofla

@@ -1,0 +1,48 @@
+// How many features M every head of a model gets. The paper's strategies give all heads of a layer
+// the same M; the plan holds one per head all the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "dofla/core/json.h"
+#include "dofla/model/identity.h"
+
+namespace dofla {
+
+enum class PlanStrategy {
+  kFix,      // M = C everywhere
+  kDof,      // M of a layer in proportion to the largest degrees of freedom among its heads
+  kDofClip,  // the same, then at most the head size
+  kDofHead,  // M of a head in proportion to a power of its own degrees of freedom
+};
+
+std::string_view name(PlanStrategy strategy);  // "fix", "dof", "dof-clip", "dof-head"
+std::optional<PlanStrategy> plan_strategy_from_name(std::string_view name);
+
+struct DimensionPlan {
+  static constexpr int64_t kLargestDimension = int64_t{1} << 20;
+
+  ModelIdentity model;
+  PlanStrategy strategy = PlanStrategy::kFix;
+  int64_t cost = 0;                         // C: the mean M that was asked for
+  double lambda = 0;                        // that the degrees of freedom were taken at
+  double power = 1;                         // of the degrees of freedom, for kDofHead
+  std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]
+
+  double mean() const;                // over layers and heads
+  std::vector<int64_t> dims() const;  // one M a layer: its heads' M, or their mean, rounded
+};
+
+// Throws Error unless the plan is for a model of this family and shape.
+void require_fits(const DimensionPlan& plan, const ModelConfig& config);
+
+// {"format":"dofla.plan",…,"strategy","cost","lambda","model","dims","mean"}, and for kDofHead
+// "power" and "heads". Loading trusts nothing in the file and throws Error "path: …".
+Json to_json(const DimensionPlan& plan);
+void save_dimension_plan(const fs::path& path, const DimensionPlan& plan);
+DimensionPlan load_dimension_plan(const fs::path& path);
+
+}  // namespace dofla

@@ -1,0 +1,156 @@
+#include "dofla/plan/dimension_plan.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "dofla/core/error.h"
+#include "dofla/plan/allocate.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/tables.h"
+
+namespace dofla {
+namespace {
+
+DimensionPlan plan_with(PlanStrategy strategy) {
+  return allocate(test::small_table(),
+                  {.strategy = strategy, .cost = 16, .lambda = 0x1p-8, .power = 0.5});
+}
+
+class DimensionPlanFile : public ::testing::Test {
+ protected:
+  void expect_refused(PlanStrategy strategy, const std::function<void(Json&)>& damage,
+                      const std::string& about) {
+    Json json = to_json(plan_with(strategy));
+    damage(json);
+    write_whole(path_, json.dump());
+    expect_load_fails(about);
+  }
+
+  void expect_load_fails(const std::string& about) {
+    try {
+      load_dimension_plan(path_);
+      FAIL() << "expected an error about " << about;
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_TRUE(text.starts_with(path_.string())) << text;
+      EXPECT_NE(text.find(about), std::string::npos) << text;
+      EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    }
+  }
+
+  test::ScratchFolder folder_;
+  fs::path path_ = folder_.path() / "plan.json";
+};
+
+TEST_F(DimensionPlanFile, ComesBack) {
+  for (const PlanStrategy strategy :
+       {PlanStrategy::kFix, PlanStrategy::kDof, PlanStrategy::kDofClip, PlanStrategy::kDofHead}) {
+    EXPECT_EQ(plan_strategy_from_name(name(strategy)), strategy);
+    const DimensionPlan plan = plan_with(strategy);
+    save_dimension_plan(path_, plan);
+    const DimensionPlan loaded = load_dimension_plan(path_);
+    EXPECT_EQ(loaded.model, plan.model);
+    EXPECT_EQ(loaded.strategy, plan.strategy);
+    EXPECT_EQ(loaded.cost, plan.cost);
+    EXPECT_EQ(loaded.lambda, plan.lambda);
+    EXPECT_EQ(loaded.heads, plan.heads);
+    if (strategy == PlanStrategy::kDofHead) {
+      EXPECT_EQ(loaded.power, plan.power);
+    }
+  }
+}
+
+TEST_F(DimensionPlanFile, HasTheFieldsThatUsersRead) {
+  const Json layers = to_json(plan_with(PlanStrategy::kDof));
+  EXPECT_EQ(layers["strategy"], "dof");
+  EXPECT_EQ(layers["cost"], 16);
+  EXPECT_EQ(layers["dims"].size(), 3u);
+  EXPECT_FALSE(layers.contains("heads"));
+  const Json heads = to_json(plan_with(PlanStrategy::kDofHead));
+  EXPECT_EQ(heads["mean"], 16.0);
+  EXPECT_EQ(heads["heads"].size(), 3u);
+  EXPECT_EQ(heads["heads"][0].size(), 2u);
+  EXPECT_EQ(heads["power"], 0.5);
+}
+
+TEST(DimensionPlan, DimsOfUnequalHeadsAreTheirMean) {
+  DimensionPlan plan;
+  plan.heads = {{1, 2, 6}, {4, 4, 4}};
+  EXPECT_EQ(plan.dims(), (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(plan.mean(), 3.5);
+}
+
+TEST(DimensionPlan, FitsOnlyItsOwnModel) {
+  const DimensionPlan plan = plan_with(PlanStrategy::kDof);
+  ModelConfig config;
+  config.model_type = "gpt2";
+  config.layers = 3;
+  config.heads = 2;
+  config.head_size = 16;
+  EXPECT_NO_THROW(require_fits(plan, config));
+  for (const auto& change : std::vector<std::function<void(ModelConfig&)>>{
+           [](ModelConfig& c) { c.layers = 4; }, [](ModelConfig& c) { c.heads = 4; },
+           [](ModelConfig& c) { c.head_size = 8; },
+           [](ModelConfig& c) { c.model_type = "llama"; }}) {
+    ModelConfig other = config;
+    change(other);
+    try {
+      require_fits(plan, other);
+      FAIL() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("the plan is for gpt2 with 3 layers of 2 heads"),
+                std::string::npos);
+    }
+  }
+}
+
+TEST_F(DimensionPlanFile, RefusesDamage) {
+  const auto layers = PlanStrategy::kDof, heads = PlanStrategy::kDofHead;
+  expect_refused(
+      layers, [](Json& j) { j["version"] = 2; }, "newer dofla");
+  expect_refused(
+      layers, [](Json& j) { j["version"] = 0; }, "version");
+  expect_refused(
+      layers, [](Json& j) { j["format"] = "dofla.dof"; }, "dofla.plan");
+  expect_refused(
+      layers, [](Json& j) { j = 5; }, "dofla.plan");
+  for (const char* field : {"model", "strategy", "cost", "lambda", "dims"})
+    expect_refused(
+        layers, [&](Json& j) { j.erase(field); }, field);
+  expect_refused(
+      layers, [](Json& j) { j["strategy"] = "best"; }, "strategy");
+  expect_refused(
+      layers, [](Json& j) { j["cost"] = 0; }, "cost");
+  expect_refused(
+      layers, [](Json& j) { j["lambda"] = -1; }, "lambda");
+  expect_refused(
+      layers, [](Json& j) { j["dims"].push_back(3); }, "expected 3 entries, found 4");
+  expect_refused(
+      layers, [](Json& j) { j["dims"][0] = 0; }, "dims");
+  expect_refused(
+      layers, [](Json& j) { j["dims"][0] = 1.5; }, "dims");
+  expect_refused(
+      layers, [](Json& j) { j["dims"][0] = 1 << 21; }, "dims");
+  expect_refused(
+      layers, [](Json& j) { j["model"]["heads"] = 1 << 28; }, "heads");
+  expect_refused(
+      heads, [](Json& j) { j.erase("heads"); }, "heads");
+  expect_refused(
+      heads, [](Json& j) { j["heads"][1].push_back(1); }, "layer 2");
+  expect_refused(
+      heads, [](Json& j) { j["heads"][1][0] = -4; }, "layer 2");
+  expect_refused(
+      heads, [](Json& j) { j["dims"][1] = 1000; }, "do not agree");
+  expect_refused(
+      heads, [](Json& j) { j["power"] = "x"; }, "power");
+}
+
+TEST_F(DimensionPlanFile, RefusesAFileCutShort) {
+  const std::string whole = to_json(plan_with(PlanStrategy::kDof)).dump();
+  write_whole(path_, whole.substr(0, whole.size() - 5));
+  expect_load_fails("not valid JSON");
+}
+
+}  // namespace
+}  // namespace dofla
