@@ -9,6 +9,7 @@ namespace dofla {
 namespace {
 
 constexpr double kMostTicks = 7;
+constexpr double kFewDecades = 2.5;  // below this powers of ten alone would be too sparse
 
 // The smallest of 1, 2, 5 times a power of ten that divides `range` into at most kMostTicks.
 double nice_step(double range) {
@@ -37,7 +38,7 @@ Axis::Axis(const Extent& extent, double begin, double end)
     : scale_(extent.scale), begin_(begin), end_(end) {
   low_ = extent.empty ? 0 : place(extent.low);
   high_ = extent.empty ? 1 : place(extent.high);
-  const double least = scale_ == Scale::kLinear ? 1e-6 * std::max(std::abs(high_), 1e-6) : 0.1;
+  const double least = scale_ == Scale::kLinear ? 1e-6 * std::max(std::abs(high_), 1e-6) : 0.01;
   if (high_ - low_ < least) {  // one value only: put it in the middle
     low_ -= least;
     high_ += least;
@@ -73,7 +74,7 @@ std::vector<double> Axis::tick_places() const {
     return places;
   }
   const double first = std::floor(low_);
-  if (scale_ == Scale::kLog10 && high_ - low_ < 2) {  // few decades: 1, 2 and 5 of each
+  if (scale_ == Scale::kLog10 && high_ - low_ < kFewDecades) {  // few decades: 1, 2 and 5 of each
     for (double decade = first; decade <= high_; ++decade)
       for (const double digit : {1.0, 2.0, 5.0}) places.push_back(decade + std::log10(digit));
     return places;
@@ -87,7 +88,8 @@ std::vector<double> Axis::tick_places() const {
 
 std::vector<Tick> Axis::ticks() const {
   const double slack = 1e-9 * (high_ - low_);
-  const bool powers = scale_ == Scale::kLog2 || (scale_ == Scale::kLog10 && high_ - low_ >= 2);
+  const bool powers =
+      scale_ == Scale::kLog2 || (scale_ == Scale::kLog10 && high_ - low_ >= kFewDecades);
   const int base = scale_ == Scale::kLog2 ? 2 : 10;
   std::vector<Tick> ticks;
   for (const double at_place : tick_places()) {

@@ -14,8 +14,9 @@ std::string render_heat_map(const DofSection& dof);
 // The mean M of every layer with its spread; the single heads where they differ.
 std::string render_dimension_bars(const PlanSection& plan);
 
-// Eigenvalues by rank: the largest head of every layer, all other heads faint behind.
+// Eigenvalues by rank: the largest head of every layer, the other heads faint behind.
 std::string render_spectra(const DofSection& dof);
+bool shows_other_heads(const DofSection& dof);  // not when there are too many to be seen
 
 std::string render_dof_by_lambda(const DofSection& dof);
 std::string render_loss_curves(const TrainingSection& training);

@@ -10,8 +10,8 @@
 namespace dofla {
 namespace {
 
-// With more heads than this the faint curves would be a grey blot, and megabytes of it.
-constexpr size_t kMostFaintCurves = 512;
+// With more heads than this, faint curves would be a grey blot, and megabytes of it.
+constexpr size_t kMostSpectra = 600;
 constexpr size_t kMostLossPoints = 160;
 
 // A long curve by the mean of equal runs of steps, each drawn at its last step; points that are not
@@ -46,6 +46,12 @@ std::string layer_label(size_t s) {
 
 }  // namespace
 
+bool shows_other_heads(const DofSection& dof) {
+  size_t heads = 0;
+  for (const LayerDof& layer : dof.layers) heads += layer.heads.size();
+  return heads <= kMostSpectra;
+}
+
 std::string render_spectra(const DofSection& dof) {
   LineChart chart;
   chart.kind = "spectra";
@@ -55,6 +61,7 @@ std::string render_spectra(const DofSection& dof) {
   chart.x_name = "rank";
   chart.y_name = "eigenvalue";
   chart.x_scale = chart.y_scale = Scale::kLog10;
+  const bool others = shows_other_heads(dof);
   for (size_t s = 0; s < dof.layers.size(); ++s) {
     const LayerDof& layer = dof.layers[s];
     const int64_t largest = largest_head(layer);
@@ -62,11 +69,10 @@ std::string render_spectra(const DofSection& dof) {
       if (static_cast<int64_t>(h) == largest)
         chart.series.push_back(
             {fmt::format("{}, head {}", layer_label(s), h + 1), layer.heads[h].spectrum});
-      else
+      else if (others)
         chart.background.push_back(layer.heads[h].spectrum);
     }
   }
-  if (chart.background.size() > kMostFaintCurves) chart.background.clear();
   chart.y_reference = dof.lambda;
   chart.reference_label = "λ = " + format_lambda(dof.lambda);
   // Eigenvalues far below λ count for nothing, and the smallest are rounding noise.

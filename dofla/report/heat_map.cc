@@ -50,9 +50,10 @@ int64_t most_heads(const DofSection& dof) {
   return static_cast<int64_t>(most);
 }
 
-// Short enough for a cell: "4.7", "174".
+// Short enough for a cell ("4.7", "174", "NaN"), or empty.
 std::string cell_text(double value) {
-  return value >= 99.95 ? fmt::format("{:.0f}", value) : format_dof(value);
+  if (!std::isfinite(value) || std::abs(value) < 99.95) return format_dof(value);
+  return std::abs(value) < 9999.5 ? fmt::format("{:.0f}", value) : "";
 }
 
 std::string cell(const HeadDof& head, bool largest, const Axis& share, double width,
@@ -69,7 +70,7 @@ std::string cell(const HeadDof& head, bool largest, const Axis& share, double wi
       largest ? " largest" : "", mark_attributes(row, column, label), x + 0.5, y + 0.5, width - 1,
       rows.pitch - 1,
       known ? fmt::format("fill=\"{}\"", hex(colour_at(level))) : "class=\"unknown\"");
-  if (width >= 26 && rows.pitch >= 14 && (!known || head.dof < 9999.5))
+  if (width >= 26 && rows.pitch >= 14)
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", x + width / 2,
                        rows.middle(row) + 3.5,
                        known ? (level > 0.6 ? " class=\"on-light\"" : " class=\"on-dark\"") : "",

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kHeight = 330;
 constexpr double kLeft = 50;
-constexpr double kRight = kChartWidth - 12;
+constexpr double kRight = kChartWidth - 18;
 constexpr double kTop = 14;
 constexpr double kBottom = kHeight - 46;
 
@@ -44,7 +44,8 @@ Axes axes_of(const LineChart& chart) {
   return {Axis(x, kLeft, kRight), Axis(y, kBottom, kTop)};
 }
 
-// "M50 12L60.5 13 70 20": a gap wherever a point has no place. Empty if none has.
+// "M50 12h0L60.5 13L70 20": a gap wherever a point has no place. Empty if none has. The h0 gives a
+// point that stands alone something to draw.
 std::string path_of(const LineChart& chart, const Axes& axes, const Curve& curve) {
   std::string path;
   bool drawing = false;

@@ -40,17 +40,21 @@ std::string section(const char* title, const std::string& facts, const std::stri
 std::string heat_map_figure(const DofSection& dof, Figures& figures) {
   return figures.add(
       render_heat_map(dof),
-      fmt::format("Degrees of freedom of every head at λ = {}; the largest of each layer is "
-                  "marked. Mean over the draws, ± the spread.",
-                  format_lambda(dof.lambda)),
+      fmt::format(
+          "Degrees of freedom of every head at λ\u00a0=\u00a0{}; the largest of each layer is "
+          "marked. Mean over the draws, ± the spread.",
+          format_lambda(dof.lambda)),
       dof_table_html(dof));
 }
 
 std::string curve_figures(const DofSection& dof, Figures& figures) {
+  const char* others = shows_other_heads(dof) ? "; faint, the others" : "";
   std::string html = figures.add(
       render_spectra(dof),
-      "Decay of the spectrum. In colour, the largest head of each layer; faint, the others. An "
-      "eigenvalue σ counts as σ/(σ + λ) degrees of freedom: one far above λ, none far below.",
+      fmt::format("Decay of the spectrum. In colour, the largest head of each layer{}. An "
+                  "eigenvalue σ counts as σ/(σ + λ) degrees of freedom: one far above λ, none far "
+                  "below.",
+                  others),
       spectra_table_html(dof));
   html += figures.add(render_dof_by_lambda(dof),
                       "Degrees of freedom of every layer (its largest head) against λ.",
@@ -62,10 +66,11 @@ std::string plan_figure(const PlanSection& plan, Figures& figures) {
   const bool differ = std::any_of(plan.layers.begin(), plan.layers.end(), heads_differ);
   return figures.add(
       render_dimension_bars(plan),
-      fmt::format("Feature dimension of every layer, strategy <bdi>{}</bdi> at cost C = {}. {}",
-                  escape_html(plan.strategy), format_number(plan.cost),
-                  differ ? "Bars: the mean over the heads; dots: the single heads."
-                         : "Whiskers: how far M moves with the spread of the degrees of freedom."),
+      fmt::format(
+          "Feature dimension of every layer, strategy <bdi>{}</bdi> at cost C\u00a0=\u00a0{}. {}",
+          escape_html(plan.strategy), format_number(plan.cost),
+          differ ? "Bars: the mean over the heads; dots: the single heads."
+                 : "Whiskers: how far M moves with the spread of the degrees of freedom."),
       plan_table_html(plan));
 }
 

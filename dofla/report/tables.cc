@@ -11,19 +11,20 @@
 namespace dofla {
 namespace {
 
-// More heads than this continue in another table, so that a sheet of paper holds them.
-constexpr size_t kHeadsPerTable = 12;
+// More columns than this continue in another table, so that a sheet of paper holds them.
+constexpr size_t kMostColumns = 12;
 constexpr size_t kMostLambdas = 10;
 
 // Rows of cells; the caller hands in safe HTML.
 class Table {
  public:
-  explicit Table(const std::vector<std::string>& header) {
+  explicit Table(const std::vector<std::string>& columns) {
     html_ = "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>";
-    for (const std::string& name : header) html_ += "<th scope=\"col\">" + name + "</th>";
+    for (const std::string& name : columns) html_ += "<th scope=\"col\">" + name + "</th>";
     html_ += "</tr></thead>\n<tbody>\n";
   }
-  void begin_row(size_t layer) { html_ += fmt::format("<tr><th scope=\"row\">{}</th>", layer + 1); }
+  void begin_row(const std::string& name) { html_ += "<tr><th scope=\"row\">" + name + "</th>"; }
+  void begin_layer(size_t layer) { begin_row(std::to_string(layer + 1)); }
   void add(const std::string& cell) { html_ += "<td>" + cell + "</td>"; }
   void end_row() { html_ += "</tr>\n"; }
   std::string finish() && { return std::move(html_) + "</tbody></table></div>\n"; }
@@ -40,9 +41,10 @@ std::string dof_cell(double dof, double spread, bool largest) {
   return cell;
 }
 
-std::vector<std::string> head_names(size_t first, size_t last) {
-  std::vector<std::string> names = {"layer"};
-  for (size_t h = first; h < last; ++h) names.push_back(fmt::format("head {}", h + 1));
+// "layer", "head 1", "head 2", …
+std::vector<std::string> header(const char* corner, const char* kind, size_t first, size_t last) {
+  std::vector<std::string> names = {corner};
+  for (size_t i = first; i < last; ++i) names.push_back(fmt::format("{} {}", kind, i + 1));
   return names;
 }
 
@@ -59,13 +61,13 @@ std::string dof_table_html(const DofSection& dof) {
   size_t heads = 0;
   for (const LayerDof& layer : dof.layers) heads = std::max(heads, layer.heads.size());
   std::string html;
-  for (size_t first = 0; first < heads; first += kHeadsPerTable) {
-    const size_t last = std::min(first + kHeadsPerTable, heads);
-    Table table(head_names(first, last));
+  for (size_t first = 0; first < heads; first += kMostColumns) {
+    const size_t last = std::min(first + kMostColumns, heads);
+    Table table(header("layer", "head", first, last));
     for (size_t s = 0; s < dof.layers.size(); ++s) {
       const LayerDof& layer = dof.layers[s];
       const int64_t largest = largest_head(layer);
-      table.begin_row(s);
+      table.begin_layer(s);
       for (size_t h = first; h < std::min(last, layer.heads.size()); ++h)
         table.add(dof_cell(layer.heads[h].dof, layer.heads[h].spread,
                            static_cast<int64_t>(h) == largest));
@@ -83,20 +85,24 @@ std::string plan_table_html(const PlanSection& plan) {
     heads = std::max(heads, layer.heads.size());
     differ = differ || heads_differ(layer);
   }
-  Table layers({"layer", differ ? "mean M" : "M", "spread"});
-  for (size_t s = 0; s < plan.layers.size(); ++s) {
-    layers.begin_row(s);
-    layers.add(format_number(mean_dimension(plan.layers[s])));
-    layers.add("±" + format_number(plan.layers[s].spread, 2));
-    layers.end_row();
+  std::string html;
+  for (size_t first = 0; first < plan.layers.size(); first += kMostColumns) {
+    const size_t last = std::min(first + kMostColumns, plan.layers.size());
+    Table table(header("", "layer", first, last));
+    table.begin_row(differ ? "mean M" : "M");
+    for (size_t s = first; s < last; ++s) table.add(format_number(mean_dimension(plan.layers[s])));
+    table.end_row();
+    table.begin_row("spread");
+    for (size_t s = first; s < last; ++s) table.add("±" + format_number(plan.layers[s].spread, 2));
+    table.end_row();
+    html += std::move(table).finish();
   }
-  std::string html = std::move(layers).finish();
-  for (size_t first = 0; differ && first < heads; first += kHeadsPerTable) {
-    const size_t last = std::min(first + kHeadsPerTable, heads);
-    Table table(head_names(first, last));
+  for (size_t first = 0; differ && first < heads; first += kMostColumns) {
+    const size_t last = std::min(first + kMostColumns, heads);
+    Table table(header("layer", "head", first, last));
     for (size_t s = 0; s < plan.layers.size(); ++s) {
       const std::vector<int64_t>& dims = plan.layers[s].heads;
-      table.begin_row(s);
+      table.begin_layer(s);
       for (size_t h = first; h < std::min(last, dims.size()); ++h) table.add(format_count(dims[h]));
       table.end_row();
     }
@@ -119,7 +125,7 @@ std::string spectra_table_html(const DofSection& dof) {
   for (size_t s = 0; s < dof.layers.size(); ++s) {
     const int64_t largest = largest_head(dof.layers[s]);
     if (largest < 0) continue;
-    table.begin_row(s);
+    table.begin_layer(s);
     table.add(format_count(largest + 1));
     const Curve& spectrum = dof.layers[s].heads[static_cast<size_t>(largest)].spectrum;
     for (const double rank : ranks) {
@@ -146,7 +152,7 @@ std::string by_lambda_table_html(const DofSection& dof) {
   Table table(names);
   for (size_t s = 0; s < dof.layers.size(); ++s) {
     const Curve& curve = dof.layers[s].dof_by_lambda;
-    table.begin_row(s);
+    table.begin_layer(s);
     for (const double lambda : shown) {
       const CurvePoint* point = point_at(curve, lambda);
       table.add(point ? format_dof(point->y) : "");
@@ -160,7 +166,7 @@ std::string loss_table_html(const TrainingSection& training) {
   Table table({"layer", "first step", "¼", "½", "¾", "last step"});
   for (size_t s = 0; s < training.layer_loss.size(); ++s) {
     const Curve& curve = training.layer_loss[s];
-    table.begin_row(s);
+    table.begin_layer(s);
     for (size_t quarter = 0; quarter <= 4; ++quarter)
       table.add(curve.empty() ? "" : format_number(curve[(curve.size() - 1) * quarter / 4].y));
     table.end_row();

@@ -50,7 +50,7 @@ double dof_of(const Spectrum& spectrum, double lambda) {
 // The power law with the given degrees of freedom: they fall as the power grows.
 Spectrum spectrum_with(double dof) {
   double low = 0, high = 60;
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 24; ++i) {
     const double middle = (low + high) / 2;
     (dof_of(power_law(middle), kLambda) > dof ? low : high) = middle;
   }
