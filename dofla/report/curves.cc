@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "dofla/report/charts.h"
+#include "dofla/report/line_chart.h"
+#include "dofla/report/text.h"
+
+namespace dofla {
+namespace {
+
+// With more heads than this, faint curves would be a grey blot, and megabytes of it.
+constexpr size_t kMostSpectra = 600;
+constexpr size_t kMostLossPoints = 160;
+
+// A long curve by the mean of equal runs of steps, each drawn at its last step; points that are not
+// finite are left out.
+Curve thinned(const Curve& curve) {
+  if (curve.size() <= kMostLossPoints) return curve;
+  const size_t run = (curve.size() + kMostLossPoints - 1) / kMostLossPoints;
+  Curve thin;
+  for (size_t begin = 0; begin < curve.size(); begin += run) {
+    double sum = 0, count = 0, last = 0;
+    for (size_t i = begin; i < std::min(begin + run, curve.size()); ++i) {
+      if (!std::isfinite(curve[i].x) || !std::isfinite(curve[i].y)) continue;
+      sum += curve[i].y;
+      last = curve[i].x;
+      ++count;
+    }
+    if (count > 0) thin.push_back({last, sum / count});
+  }
+  return thin;
+}
+
+bool all_positive(const std::vector<Curve>& curves) {
+  for (const Curve& curve : curves)
+    for (const CurvePoint& point : curve)
+      if (point.y <= 0) return false;
+  return true;
+}
+
+std::string layer_label(size_t s) {
+  return fmt::format("Layer {}", s + 1);
+}
+
+}  // namespace
+
+bool shows_other_heads(const DofSection& dof) {
+  size_t heads = 0;
+  for (const LayerDof& layer : dof.layers) heads += layer.heads.size();
+  return heads <= kMostSpectra;
+}
+
+std::string render_spectra(const DofSection& dof) {
+  LineChart chart;
+  chart.kind = "spectra";
+  chart.label = "Eigenvalues of the Gram matrix by rank";
+  chart.x_title = "rank";
+  chart.y_title = "eigenvalue";
+  chart.x_name = "rank";
+  chart.y_name = "eigenvalue";
+  chart.x_scale = chart.y_scale = Scale::kLog10;
+  const bool others = shows_other_heads(dof);
+  for (size_t s = 0; s < dof.layers.size(); ++s) {
+    const LayerDof& layer = dof.layers[s];
+    const int64_t largest = largest_head(layer);
+    for (size_t h = 0; h < layer.heads.size(); ++h) {
+      if (static_cast<int64_t>(h) == largest)
+        chart.series.push_back(
+            {fmt::format("{}, head {}", layer_label(s), h + 1), layer.heads[h].spectrum});
+      else if (others)
+        chart.background.push_back(layer.heads[h].spectrum);
+    }
+  }
+  chart.y_reference = dof.lambda;
+  chart.reference_label = "λ = " + format_lambda(dof.lambda);
+  // Eigenvalues far below λ count for nothing, and the smallest are rounding noise.
+  chart.y_floor = dof.lambda * 1e-4;
+  return render_line_chart(chart);
+}
+
+std::string render_dof_by_lambda(const DofSection& dof) {
+  LineChart chart;
+  chart.kind = "by-lambda";
+  chart.label = "Degrees of freedom of every layer against lambda";
+  chart.x_title = "λ";
+  chart.y_title = "degrees of freedom";
+  chart.x_name = "λ =";
+  chart.y_name = "degrees of freedom";
+  chart.x_scale = Scale::kLog2;
+  chart.y_scale = Scale::kLog10;
+  for (size_t s = 0; s < dof.layers.size(); ++s)
+    chart.series.push_back({layer_label(s), dof.layers[s].dof_by_lambda});
+  chart.x_reference = dof.lambda;
+  chart.reference_label = "λ = " + format_lambda(dof.lambda);
+  return render_line_chart(chart);
+}
+
+std::string render_loss_curves(const TrainingSection& training) {
+  LineChart chart;
+  chart.kind = "loss";
+  chart.label = "Training loss of every layer";
+  chart.x_title = "step";
+  chart.y_title = "training loss";
+  chart.x_name = "step";
+  chart.y_name = "loss";
+  chart.y_scale = all_positive(training.layer_loss) ? Scale::kLog10 : Scale::kLinear;
+  for (size_t s = 0; s < training.layer_loss.size(); ++s)
+    chart.series.push_back({layer_label(s), thinned(training.layer_loss[s])});
+  return render_line_chart(chart);
+}
+
+}  // namespace dofla

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "dofla/report/axis.h"
+#include "dofla/report/chart_frame.h"
+#include "dofla/report/charts.h"
+#include "dofla/report/text.h"
+
+namespace dofla {
+namespace {
+
+constexpr double kLeft = 30;
+constexpr double kRight = kChartWidth - 4;
+
+struct Colour {
+  double red, green, blue;
+};
+
+// Viridis at even steps: rises evenly in lightness and holds for every kind of colour vision.
+constexpr std::array<Colour, 9> kViridis = {{{68, 1, 84},
+                                             {71, 45, 123},
+                                             {59, 82, 139},
+                                             {44, 114, 142},
+                                             {33, 145, 140},
+                                             {40, 174, 128},
+                                             {94, 201, 98},
+                                             {173, 220, 48},
+                                             {253, 231, 37}}};
+
+Colour colour_at(double share) {
+  const double place = std::clamp(share, 0.0, 1.0) * (kViridis.size() - 1);
+  const auto i = std::min(static_cast<size_t>(place), kViridis.size() - 2);
+  const double t = place - static_cast<double>(i);
+  const Colour &a = kViridis[i], &b = kViridis[i + 1];
+  return {a.red + t * (b.red - a.red), a.green + t * (b.green - a.green),
+          a.blue + t * (b.blue - a.blue)};
+}
+
+std::string hex(const Colour& c) {
+  return fmt::format("#{:02x}{:02x}{:02x}", std::lround(c.red), std::lround(c.green),
+                     std::lround(c.blue));
+}
+
+int64_t most_heads(const DofSection& dof) {
+  size_t most = 0;
+  for (const LayerDof& layer : dof.layers) most = std::max(most, layer.heads.size());
+  return static_cast<int64_t>(most);
+}
+
+// Short enough for a cell ("4.7", "174", "NaN"), or empty.
+std::string cell_text(double value) {
+  if (!std::isfinite(value) || std::abs(value) < 99.95) return format_dof(value);
+  return std::abs(value) < 9999.5 ? fmt::format("{:.0f}", value) : "";
+}
+
+std::string cell(const HeadDof& head, bool largest, const Axis& share, double width,
+                 const LayerRows& rows, int64_t row, int64_t column) {
+  const double x = kLeft + width * static_cast<double>(column), y = rows.top(row);
+  const std::string label =
+      fmt::format("Layer {}, head {}: {} degrees of freedom{}", row + 1, column + 1,
+                  format_dof(head.dof, head.spread), largest ? ", the largest of its layer" : "");
+  const bool known = has_place(Scale::kLog10, head.dof);
+  const double level = known ? share.at(head.dof) : 0;
+  std::string svg = fmt::format(
+      "<g class=\"mark cell{}\" {}><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
+      "height=\"{:.1f}\" {}/>",
+      largest ? " largest" : "", mark_attributes(row, column, label), x + 0.5, y + 0.5, width - 1,
+      rows.pitch - 1,
+      known ? fmt::format("fill=\"{}\"", hex(colour_at(level))) : "class=\"unknown\"");
+  if (width >= 26 && rows.pitch >= 14)
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", x + width / 2,
+                       rows.middle(row) + 3.5,
+                       known ? (level > 0.6 ? " class=\"on-light\"" : " class=\"on-dark\"") : "",
+                       cell_text(head.dof));
+  else if (largest)  // no room for a bold number: a dot marks the maximum
+    svg += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"/>",
+                       level > 0.6 ? "on-light" : "on-dark", x + width / 2, rows.middle(row),
+                       std::min(width, rows.pitch) / 5);
+  return svg + "</g>\n";
+}
+
+std::string colour_key(const Extent& extent, double top) {
+  const double left = kLeft + 60, right = kRight - 60;
+  std::string svg = "<defs><linearGradient id=\"viridis\">";
+  for (size_t i = 0; i < kViridis.size(); ++i)
+    svg += fmt::format("<stop offset=\"{}\" stop-color=\"{}\"/>",
+                       static_cast<double>(i) / (kViridis.size() - 1), hex(kViridis[i]));
+  svg += fmt::format(
+      "</linearGradient></defs><rect x=\"{:g}\" y=\"{:.1f}\" width=\"{:g}\" height=\"8\" "
+      "fill=\"url(#viridis)\"/>\n",
+      left, top, right - left);
+  for (const Tick& tick : Axis(extent, left, right).ticks())
+    svg += fmt::format(
+        "<path class=\"tick\" d=\"M{0:.1f} {1:.1f}v4\"/><text class=\"tick-label middle\" "
+        "x=\"{0:.1f}\" y=\"{2:.1f}\">{3}</text>\n",
+        tick.position, top + 8, top + 23, tick.label);
+  return svg + fmt::format(
+                   "<text class=\"axis-title middle\" x=\"{:g}\" y=\"{:.1f}\">degrees of freedom, "
+                   "logarithmic</text>\n",
+                   (left + right) / 2, top + 39);
+}
+
+}  // namespace
+
+int64_t largest_head(const LayerDof& layer) {
+  int64_t largest = -1;
+  double most = 0;
+  for (size_t h = 0; h < layer.heads.size(); ++h) {
+    const double dof = layer.heads[h].dof;
+    if (std::isnan(dof) || (largest >= 0 && dof <= most)) continue;
+    largest = static_cast<int64_t>(h);
+    most = dof;
+  }
+  return largest;
+}
+
+std::string render_heat_map(const DofSection& dof) {
+  const LayerRows rows(static_cast<int64_t>(dof.layers.size()));
+  const int64_t heads = most_heads(dof);
+  const double width = (kRight - kLeft) / static_cast<double>(std::max<int64_t>(heads, 1));
+  Extent extent{Scale::kLog10};
+  for (const LayerDof& layer : dof.layers)
+    for (const HeadDof& head : layer.heads) extent.include(head.dof);
+  const Axis share(extent, 0, 1);
+
+  std::string svg = open_chart("heat-map", rows.bottom + 56, "Degrees of freedom of every head");
+  svg += "<text class=\"axis-title\" x=\"0\" y=\"12\">layer</text>\n";
+  svg += fmt::format("<text class=\"axis-title middle\" x=\"{:g}\" y=\"12\">head</text>\n",
+                     (kLeft + kRight) / 2);
+  for (int64_t h = 0; h < heads; ++h)
+    if (width >= 15 || (h + 1) % 4 == 0)
+      svg += fmt::format("<text class=\"tick-label middle\" x=\"{:.1f}\" y=\"28\">{}</text>\n",
+                         kLeft + width * (static_cast<double>(h) + 0.5), h + 1);
+  for (int64_t s = 0; s < static_cast<int64_t>(dof.layers.size()); ++s) {
+    const LayerDof& layer = dof.layers[static_cast<size_t>(s)];
+    const int64_t largest = largest_head(layer);
+    if (rows.labelled(s))
+      svg += fmt::format("<text class=\"tick-label end\" x=\"{:g}\" y=\"{:.1f}\">{}</text>\n",
+                         kLeft - 7, rows.middle(s) + 3.5, s + 1);
+    for (int64_t h = 0; h < static_cast<int64_t>(layer.heads.size()); ++h)
+      svg += cell(layer.heads[static_cast<size_t>(h)], h == largest, share, width, rows, s, h);
+  }
+  return svg + colour_key(extent, rows.bottom + 12) + "</svg>\n";
+}
+
+}  // namespace dofla

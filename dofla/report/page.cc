@@ -1,0 +1,162 @@
+#include "dofla/report/page.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "dofla/report/charts.h"
+#include "dofla/report/facts.h"
+#include "dofla/report/page_assets.h"
+#include "dofla/report/tables.h"
+#include "dofla/report/text.h"
+
+namespace dofla {
+namespace {
+
+// Numbers the figures as they come.
+class Figures {
+ public:
+  std::string add(const std::string& chart, const std::string& caption, const std::string& table) {
+    return fmt::format(
+        "<figure>\n{}<figcaption><b>Figure {}.</b> {}</figcaption>\n"
+        "<details><summary>Numbers</summary>\n{}</details>\n</figure>\n",
+        chart, ++count_, caption, table);
+  }
+
+ private:
+  int count_ = 0;
+};
+
+std::string facts_list(const std::string& facts) {
+  return facts.empty() ? "" : "<dl class=\"facts\">\n" + facts + "</dl>\n";
+}
+
+std::string section(const char* title, const std::string& facts, const std::string& figures) {
+  std::string html = fmt::format("<section>\n<h2>{}</h2>\n{}", title, facts);
+  if (!figures.empty()) html += "<div class=\"figures\">\n" + figures + "</div>\n";
+  return html + "</section>\n";
+}
+
+std::string heat_map_figure(const DofSection& dof, Figures& figures) {
+  return figures.add(
+      render_heat_map(dof),
+      fmt::format(
+          "Degrees of freedom of every head at λ\u00a0=\u00a0{}; the largest of each layer is "
+          "marked. Mean over the draws, ± the spread.",
+          format_lambda(dof.lambda)),
+      dof_table_html(dof));
+}
+
+std::string curve_figures(const DofSection& dof, Figures& figures) {
+  const char* others = shows_other_heads(dof) ? "; faint, the others" : "";
+  std::string html = figures.add(
+      render_spectra(dof),
+      fmt::format("Decay of the spectrum. In colour, the largest head of each layer{}. An "
+                  "eigenvalue σ counts as σ/(σ + λ) degrees of freedom: one far above λ, none far "
+                  "below.",
+                  others),
+      spectra_table_html(dof));
+  html += figures.add(render_dof_by_lambda(dof),
+                      "Degrees of freedom of every layer (its largest head) against λ.",
+                      by_lambda_table_html(dof));
+  return html;
+}
+
+std::string plan_figure(const PlanSection& plan, Figures& figures) {
+  const bool differ = std::any_of(plan.layers.begin(), plan.layers.end(), heads_differ);
+  return figures.add(
+      render_dimension_bars(plan),
+      fmt::format(
+          "Feature dimension of every layer, strategy <bdi>{}</bdi> at cost C\u00a0=\u00a0{}. {}",
+          escape_html(plan.strategy), format_number(plan.cost),
+          differ ? "Bars: the mean over the heads; dots: the single heads."
+                 : "Whiskers: how far M moves with the spread of the degrees of freedom."),
+      plan_table_html(plan));
+}
+
+std::string loss_figure(const TrainingSection& training, Figures& figures) {
+  const std::string name =
+      training.loss.empty() ? "" : " (<bdi>" + escape_html(training.loss) + "</bdi>)";
+  return figures.add(render_loss_curves(training),
+                     "Training loss of every layer" + name +
+                         ". Long runs are drawn as means over equal numbers of steps.",
+                     loss_table_html(training));
+}
+
+std::string run_table(const ReportData& data) {
+  if (data.facts.empty()) return "";
+  std::string html = "<div class=\"scroll\" tabindex=\"0\"><table class=\"rows\"><tbody>\n";
+  for (const auto& [name, value] : data.facts)
+    html += fmt::format("<tr><th scope=\"row\"><bdi>{}</bdi></th><td><bdi>{}</bdi></td></tr>\n",
+                        escape_html(name), escape_html(value));
+  return html + "</tbody></table></div>\n";
+}
+
+std::string dof_and_plan(const ReportData& data, Figures& figures) {
+  std::string facts, charts;
+  if (data.dof) {
+    facts += facts_list(dof_facts(*data.dof));
+    if (!data.dof->layers.empty()) charts += heat_map_figure(*data.dof, figures);
+  }
+  if (data.plan) {
+    facts += facts_list(plan_facts(*data.plan));
+    if (!data.plan->layers.empty()) charts += plan_figure(*data.plan, figures);
+  }
+  const char* title = !data.plan  ? "Degrees of freedom"
+                      : !data.dof ? "Dimension plan"
+                                  : "Degrees of freedom and dimension plan";
+  return section(title, facts, charts);
+}
+
+std::string sections(const ReportData& data) {
+  Figures figures;
+  std::string html;
+  if (data.dof || data.plan) html += dof_and_plan(data, figures);
+  if (data.dof && !data.dof->layers.empty())
+    html += section("Spectra", "", curve_figures(*data.dof, figures));
+  if (data.training) {
+    std::string charts;
+    if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);
+    html += section("Distillation", facts_list(training_facts(*data.training)),
+                    charts + run_table(data));
+  } else if (!data.facts.empty()) {
+    html += section("Run", "", run_table(data));
+  }
+  return html;
+}
+
+// Nothing may be fetched, even if a hostile name found a way through.
+constexpr std::string_view kHead = R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+<link rel="icon" href="data:,">
+)";
+
+}  // namespace
+
+std::string render_page(const ReportData& data) {
+  const std::string title = data.title.empty() ? "dofla report" : escape_html(data.title);
+  std::string html(kHead);
+  html += fmt::format("<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n", title,
+                      kPageStyle);
+  html += fmt::format("<header>\n<h1><bdi>{}</bdi></h1>\n", title);
+  if (!data.model.empty())
+    html += fmt::format("<p class=\"model\"><bdi>{}</bdi></p>\n", escape_html(data.model));
+  html += "</header>\n" + sections(data) + "<footer>\n";
+  if (!data.command.empty())
+    html += fmt::format("<pre><code><bdi>{}</bdi></code></pre>\n", escape_html(data.command));
+  html += fmt::format(
+      "<p>Made by dofla <bdi>{}</bdi>. Layers and heads are counted from 1.</p>\n</footer>\n",
+      escape_html(data.version));
+  html += fmt::format(
+      "</main>\n<div id=\"tip\" aria-hidden=\"true\" hidden></div>\n<script>\n{}</script>\n",
+      kPageScript);
+  return html + "</body>\n</html>\n";
+}
+
+}  // namespace dofla

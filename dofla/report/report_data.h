@@ -1,0 +1,76 @@
+// What the report page shows, as plain numbers: the page knows nothing of models or checkpoints.
+// A section that is absent is left out of the page. Numbers may be NaN or infinite: they are named
+// in the tables and left out of the charts. Layers and heads are shown counted from 1.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dofla {
+
+struct CurvePoint {
+  double x = 0;
+  double y = 0;
+};
+using Curve = std::vector<CurvePoint>;  // in the order of x
+
+struct HeadDof {
+  double dof = 0;
+  double spread = 0;  // over the draws; 0 when there was one draw
+  Curve spectrum;     // (rank from 1, eigenvalue of the scaled Gram matrix), downsampled
+};
+
+struct LayerDof {
+  double dof = 0;  // the largest head's
+  double spread = 0;
+  std::vector<HeadDof> heads;
+  Curve dof_by_lambda;  // (lambda, degrees of freedom of the layer)
+};
+
+struct DofSection {
+  double lambda = 0;
+  std::string gram;  // "trace", "max", "samples" or "none"
+  int64_t samples = 0;
+  int64_t draws = 0;
+  std::vector<LayerDof> layers;
+};
+
+struct LayerPlan {
+  std::vector<int64_t> heads;  // M of every head; the paper's strategies give all heads the same
+  double spread = 0;           // of M, as it follows from the spread of the degrees of freedom
+};
+
+struct PlanSection {
+  std::string strategy;  // "fix", "dof", "dof-clip" or "dof-head"
+  double cost = 0;       // C: the mean M asked for
+  std::vector<LayerPlan> layers;
+};
+
+struct TrainingSection {
+  std::string loss;               // the objective's name, such as "softmax"
+  std::vector<Curve> layer_loss;  // (step, loss) per layer
+  std::optional<double> teacher_loss;
+  std::optional<double> student_loss;
+  std::optional<double> kl;
+  std::optional<double> top1_agreement;  // in [0, 1]
+  std::optional<int64_t> state_bytes;    // the linear model's state
+  std::optional<int64_t> cache_bytes;    // the teacher's key/value cache at `context` tokens
+  std::optional<int64_t> context;
+  std::optional<double> tokens_per_second;
+};
+
+struct ReportData {
+  std::string title;
+  std::string model;  // one line: name, family, size
+  std::optional<DofSection> dof;
+  std::optional<PlanSection> plan;
+  std::optional<TrainingSection> training;
+  std::vector<std::pair<std::string, std::string>> facts;  // further rows: name, value
+  std::string command;                                     // the command line that made the page
+  std::string version;
+};
+
+}  // namespace dofla

@@ -1,0 +1,16 @@
+// The numbers of every chart as HTML tables. A wide table scrolls in a box of its own.
+#pragma once
+
+#include <string>
+
+#include "dofla/report/report_data.h"
+
+namespace dofla {
+
+std::string dof_table_html(const DofSection& dof);             // layer × head, value ± spread
+std::string plan_table_html(const PlanSection& plan);          // M of every layer, and of heads
+std::string spectra_table_html(const DofSection& dof);         // layer × rank 1, 2, 4, …
+std::string by_lambda_table_html(const DofSection& dof);       // layer × λ
+std::string loss_table_html(const TrainingSection& training);  // layer × five moments
+
+}  // namespace dofla

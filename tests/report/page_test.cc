@@ -1,0 +1,174 @@
+#include "dofla/report/page.h"
+
+#include <algorithm>
+#include <regex>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/sample_report.h"
+
+namespace dofla {
+namespace {
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return count(text, part) > 0;
+}
+
+// The page without its style and script, which are ours and hold no data.
+std::string markup(const ReportData& data) {
+  const std::string page = render_page(data);
+  const size_t style = page.find("<style>"), style_end = page.find("</head>");
+  const size_t script = page.find("<script>"), script_end = page.find("</body>");
+  return page.substr(0, style) + page.substr(style_end, script - style_end) +
+         page.substr(script_end);
+}
+
+// Every element that is opened is closed, in order: what a browser mends silently, this names.
+std::string first_unbalanced(const std::string& html) {
+  static const std::regex tag("<(/?)([a-zA-Z][a-zA-Z0-9]*)[^>]*?(/?)>");
+  std::vector<std::string> open;
+  for (std::sregex_iterator it(html.begin(), html.end(), tag), end; it != end; ++it) {
+    const std::string name = (*it)[2];
+    if ((*it)[3] == "/" || name == "meta" || name == "link") continue;
+    if ((*it)[1] != "/") {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name) {
+      return it->str();
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty() ? "" : open.back();
+}
+
+TEST(ReportPage, ShowsEveryHeadOfThePaper) {
+  const std::string page = markup(test::paper_report());
+  EXPECT_EQ(count(page, "class=\"mark cell"), 144u);
+  EXPECT_EQ(count(page, "class=\"mark cell largest\""), 12u);
+  EXPECT_TRUE(contains(
+      page,
+      "aria-label=\"Layer 2, head 5: 173.8 ± 7 degrees of freedom, the largest of its layer\""));
+  EXPECT_TRUE(contains(page, "aria-label=\"Layer 5, head 12: 1.1 ± 0.094 degrees of freedom\""));
+  EXPECT_TRUE(contains(page, "<b>173.8</b>"));  // in the table
+}
+
+TEST(ReportPage, ShowsPlanCurvesAndResults) {
+  const std::string page = markup(test::paper_report());
+  EXPECT_EQ(count(page, "class=\"mark bar\""), 12u);
+  EXPECT_TRUE(contains(page, "aria-label=\"Layer 2: M = 182 ± 9.1\""));
+  EXPECT_EQ(count(page, "class=\"mark series"), 3u * 12u);
+  EXPECT_EQ(count(page, "class=\"faint\""), 144u - 12u);
+  for (const char* part : {"4.017", "61.8 %", "72 MiB", "2.29 MiB", "18\u202F342", "λ = 2⁻⁸",
+                           "dofla distill gpt2 --data wiki.jsonl", "C = 64"})
+    EXPECT_TRUE(contains(page, part)) << part;
+  size_t before = 0;
+  for (int figure = 1; figure <= 5; ++figure) {
+    const std::string number = "<b>Figure " + std::to_string(figure) + ".</b>";
+    EXPECT_EQ(count(page, number), 1u) << number;
+    EXPECT_LT(before, page.find(number)) << number;
+    before = page.find(number);
+  }
+}
+
+TEST(ReportPage, HasOneTabStopAChart) {
+  const std::string page = markup(test::paper_report());
+  EXPECT_EQ(count(page, "role=\"img\" tabindex=\"0\""), 5u);
+}
+
+TEST(ReportPage, ShowsSingleHeadsWhereTheyDiffer) {
+  const ReportData data = test::large_report();
+  const std::string page = markup(data);
+  EXPECT_EQ(count(page, "class=\"head\""), 48u * 25u);
+  const auto [least, most] =
+      std::minmax_element(data.plan->layers[0].heads.begin(), data.plan->layers[0].heads.end());
+  EXPECT_TRUE(contains(page, "from " + std::to_string(*least) + " to " + std::to_string(*most) +
+                                 " between its heads"));
+}
+
+TEST(ReportPage, IsSelfContained) {
+  for (const ReportData& data : {test::paper_report(), test::large_report()}) {
+    const std::string page = render_page(data);
+    for (const char* part : {"http:", "https:", "//www", "@import", "src=", "url(\"", "url(h"})
+      EXPECT_FALSE(contains(page, part)) << part;
+    EXPECT_EQ(count(page, "href="), 1u);  // the empty icon
+    EXPECT_TRUE(contains(page, "default-src 'none'"));
+  }
+}
+
+TEST(ReportPage, IsWellFormed) {
+  EXPECT_EQ(first_unbalanced(markup(test::paper_report())), "");
+  EXPECT_EQ(first_unbalanced(markup(test::hostile_report())), "");
+  EXPECT_EQ(first_unbalanced(markup(ReportData{})), "");
+}
+
+TEST(ReportPage, EscapesEveryName) {
+  const std::string page = markup(test::hostile_report());
+  EXPECT_FALSE(contains(page, "<script>alert"));
+  EXPECT_FALSE(contains(page, "<img"));
+  EXPECT_FALSE(contains(page, "onerror=alert(2)>"));
+  EXPECT_FALSE(contains(page, "\x01"));
+  EXPECT_FALSE(contains(page, "\xff"));
+  // Title (twice), model, two facts, Gram scale, strategy (twice), loss, command, version.
+  EXPECT_EQ(count(page, "&lt;script&gt;alert(1)"), 11u);
+}
+
+TEST(ReportPage, NamesNumbersThatAreNotFiniteAndDrawsNone) {
+  const std::string page = markup(test::hostile_report());
+  EXPECT_TRUE(contains(page, "Layer 1, head 1: NaN ± NaN degrees of freedom"));
+  EXPECT_TRUE(contains(page, "Layer 1, head 2: ∞ ± −∞ degrees of freedom"));
+  static const std::regex attribute(
+      " (x|y|d|r|cx|cy|width|height|viewBox|transform|fill|offset)=\"([^\"]*)\"");
+  static const std::regex not_a_number("nan|inf|NaN|∞");
+  for (std::sregex_iterator it(page.begin(), page.end(), attribute), end; it != end; ++it) {
+    const std::string value = (*it)[2];
+    EXPECT_FALSE(std::regex_search(value, not_a_number)) << it->str();
+    const bool size = (*it)[1] == "width" || (*it)[1] == "height" || (*it)[1] == "r";
+    EXPECT_FALSE(size && value.starts_with("-")) << it->str();
+  }
+}
+
+TEST(ReportPage, LeavesOutWhatIsAbsent) {
+  const std::string empty = markup(ReportData{});
+  EXPECT_TRUE(contains(empty, "<title>dofla report</title>"));
+  EXPECT_FALSE(contains(empty, "<section>"));
+  EXPECT_FALSE(contains(empty, "<pre>"));
+
+  ReportData data;
+  data.plan = test::paper_report().plan;
+  const std::string plan = markup(data);
+  EXPECT_EQ(count(plan, "<figure>"), 1u);
+  EXPECT_TRUE(contains(plan, "<h2>Dimension plan</h2>"));
+
+  data = {};
+  data.dof = DofSection{};
+  data.training = TrainingSection{};
+  const std::string hollow = markup(data);
+  EXPECT_EQ(count(hollow, "<figure>"), 0u);
+  EXPECT_EQ(count(hollow, "<section>"), 2u);
+}
+
+TEST(ReportPage, DrawsLongLossCurvesByMeans) {
+  ReportData data;
+  data.training = TrainingSection{};
+  data.training->layer_loss.emplace_back();
+  for (int step = 1; step <= 1000; ++step)
+    data.training->layer_loss[0].push_back({double(step), step % 2 == 0 ? 1.0 : 3.0});
+  const std::string page = markup(data);
+  // Runs of 7 steps: 142 of them, and one of 6 at the end, which is 2 in the mean.
+  EXPECT_TRUE(contains(page, "|994|1000\""));
+  EXPECT_TRUE(contains(page, "|2\""));
+}
+
+TEST(ReportPage, IsDeterministic) {
+  EXPECT_EQ(render_page(test::paper_report()), render_page(test::paper_report()));
+  EXPECT_EQ(render_page(test::hostile_report()), render_page(test::hostile_report()));
+}
+
+}  // namespace
+}  // namespace dofla
