@@ -70,12 +70,12 @@ TEST(PositiveFeatures, GiveTheKernelOfTheFixture) {
   const Tensor log_k = log_positive_features(c.k_tensor(), features);
   const std::vector<double> expected =
       reference::to_doubles(Safetensors(file).tensor("kernel_hat"));
+  const double relative = 2 * c.log_feature_error();
   for (int64_t h = 0; h < c.heads; ++h)
     for (int64_t i = 0; i < c.tokens; ++i)
       for (int64_t j = 0; j < c.tokens; ++j) {
         const double want = expected[static_cast<size_t>((h * c.tokens + i) * c.tokens + j)];
-        EXPECT_NEAR(kernel_hat(log_q, log_k, features, h, i, j), want,
-                    2 * c.log_feature_error() * want);
+        EXPECT_NEAR(kernel_hat(log_q, log_k, features, h, i, j), want, relative * want);
       }
 }
 

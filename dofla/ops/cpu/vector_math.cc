@@ -76,6 +76,12 @@ void ExpOfSum(const float* x, const float* y, float c, float* out, int64_t n) {
       n, out, [&](Vector a, Vector b) { return exp(hn::Add(hn::Add(a, b), shift)); }, x, y);
 }
 
+void ExpShifted(const float* x, float c, float* out, int64_t n) {
+  const Vector shift = hn::Set(Floats(), c);
+  map(
+      n, out, [&](Vector a) { return exp(hn::Add(a, shift)); }, x);
+}
+
 void ExpOfDifference(const float* x, const float* y, float* out, int64_t n) {
   map(
       n, out, [](Vector a, Vector b) { return exp(hn::Sub(a, b)); }, x, y);
@@ -123,6 +129,7 @@ HWY_EXPORT(AddProduct);
 HWY_EXPORT(Multiply);
 HWY_EXPORT(Scale);
 HWY_EXPORT(ExpOfSum);
+HWY_EXPORT(ExpShifted);
 HWY_EXPORT(ExpOfDifference);
 HWY_EXPORT(AddMatrixVector);
 
@@ -158,6 +165,9 @@ void scale(float c, float* x, int64_t n) {
 }
 void exp_of_sum(const float* x, const float* y, float c, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(ExpOfSum)(x, y, c, out, n);
+}
+void exp_shifted(const float* x, float c, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(ExpShifted)(x, c, out, n);
 }
 void exp_of_difference(const float* x, const float* y, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(ExpOfDifference)(x, y, out, n);

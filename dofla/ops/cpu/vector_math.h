@@ -21,6 +21,7 @@ void scale(float c, float* x, int64_t n);                               // x *= 
 
 // out = exp(x + y + c), within 2 ulp; 0 below the smallest float.
 void exp_of_sum(const float* x, const float* y, float c, float* out, int64_t n);
+void exp_shifted(const float* x, float c, float* out, int64_t n);               // exp(x + c)
 void exp_of_difference(const float* x, const float* y, float* out, int64_t n);  // exp(x - y)
 
 // y_r += c (row r of A)·x, for A [rows, n]: a product too small for a matrix library's setup.
