@@ -1,0 +1,76 @@
+#include "dofla/ops/cpu/positive_features.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/sgemm.h"
+#include "dofla/ops/cpu/vector_math.h"
+
+namespace dofla::cpu {
+
+std::vector<HeadFeatures> head_features(const Features& features) {
+  const int64_t width = features.z.size(1);
+  const float* z = features.z.data<float>();
+  const float* log_alpha = features.log_alpha.data<float>();
+  std::vector<HeadFeatures> out;
+  out.reserve(features.counts.size());
+  for (const int64_t count : features.counts) {
+    HeadFeatures head{z, count, width, std::vector<float>(static_cast<size_t>(count)),
+                      static_cast<float>(std::pow(static_cast<double>(width), -0.25))};
+    const double log_count = std::log(static_cast<double>(count));
+    for (int64_t m = 0; m < count; ++m)
+      head.offset[static_cast<size_t>(m)] = static_cast<float>(0.5 * (log_alpha[m] - log_count));
+    out.push_back(std::move(head));
+    z += count * width;
+    log_alpha += count;
+  }
+  return out;
+}
+
+void log_features_without_norm(const HeadFeatures& features, const float* x, int64_t rows,
+                               float* out) {
+  const int64_t count = features.count;
+  for (int64_t t = 0; t < rows; ++t) std::copy_n(features.offset.data(), count, out + t * count);
+  if (rows == 1)
+    return add_matrix_vector(features.z, x, features.inner_scale, out, count, features.width);
+  sgemm(rows, count, features.width, features.inner_scale, {x, features.width},
+        transposed(features.z, features.width), 1.0f, out, count);
+}
+
+void half_norms(const float* x, int64_t rows, int64_t width, float* out) {
+  const float factor = static_cast<float>(0.5 / std::sqrt(static_cast<double>(width)));
+  for (int64_t t = 0; t < rows; ++t) out[t] = factor * dot(x + t * width, x + t * width, width);
+}
+
+void log_features(const HeadFeatures& features, const float* x, int64_t rows, float* out) {
+  log_features_without_norm(features, x, rows, out);
+  for (int64_t t = 0; t < rows; ++t) {
+    float half_norm = 0;
+    half_norms(x + t * features.width, 1, features.width, &half_norm);
+    add_constant(-half_norm, out + t * features.count, features.count);
+  }
+}
+
+Tensor log_positive_features(const Tensor& x, const Features& features) {
+  const int64_t batch = x.size(0), x_heads = x.size(1), tokens = x.size(2), width = x.size(3);
+  const int64_t heads = features.heads(), total = features.total();
+  const std::vector<HeadFeatures> head = head_features(features);
+  const std::vector<int64_t> offsets = features.offsets();
+  Tensor out({batch, tokens, total});
+  const float* in = x.data<float>();
+  float* to = out.data<float>();
+  parallel_for(batch * heads, [&](int64_t task) {
+    const int64_t b = task / heads, h = task % heads;
+    const HeadFeatures& f = head[static_cast<size_t>(h)];
+    std::vector<float> logs(static_cast<size_t>(tokens * f.count));
+    log_features(f, in + (b * x_heads + h / (heads / x_heads)) * tokens * width, tokens,
+                 logs.data());
+    for (int64_t t = 0; t < tokens; ++t)
+      std::copy_n(logs.data() + t * f.count, f.count,
+                  to + (b * tokens + t) * total + offsets[static_cast<size_t>(h)]);
+  });
+  return out;
+}
+
+}  // namespace dofla::cpu

@@ -1,0 +1,43 @@
+// The layerwise objectives: how far K̂(q, k) = Σ_m φ̃_m(q) φ̃_m(k) is from K(q, k) = exp(q·k/√d) on
+// the queries and keys of a layer, with gradients for z and log α. With p and p̂ the rows of K and K̂
+// divided by their sums, and every sum over the pairs that the mask keeps,
+//   softmax        −1/(B T) Σ p log p̂
+//   l2              1/(B T) Σ (K − K̂)² / s²
+//   attention-mse   1/(B T) Σ (p − p̂)²
+// Fused over tiles: memory O(T M) for each core. Finite for every finite q and k.
+#pragma once
+
+#include <vector>
+
+#include "dofla/ops/features.h"
+
+namespace dofla {
+
+enum class FeatureLossKind { kSoftmax, kL2, kAttentionMse };
+
+enum class PairMask { kCausal, kFull };  // key j ≤ query i, or all pairs
+
+// The s of the l2 loss, a constant to the gradients. kSequence takes the largest K of each head and
+// sequence (or K̂ / e⁸, should that be larger: features far off the mark then give a large loss
+// instead of an infinite one). kRaw is s = 1, which overflows once q·k/√d passes 40.
+enum class L2Scale { kSequence, kRaw };
+
+struct FeatureLossOptions {
+  FeatureLossKind kind = FeatureLossKind::kSoftmax;
+  PairMask mask = PairMask::kCausal;
+  L2Scale scale = L2Scale::kSequence;
+};
+
+struct FeatureLoss {
+  std::vector<double> per_head;  // [H]
+  Tensor grad_z;                 // [ΣM, D]
+  Tensor grad_log_alpha;         // [ΣM]
+
+  double total() const;  // the sum over heads, which the gradients belong to
+};
+
+FeatureLoss feature_loss(const Tensor& q,  // [B, H, T, D]
+                         const Tensor& k,  // [B, Hkv, T, D]
+                         const Features& features, const FeatureLossOptions& options = {});
+
+}  // namespace dofla

@@ -1,0 +1,69 @@
+#include "dofla/ops/linear_attention.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "dofla/ops/cpu/linear_attention.h"
+
+namespace dofla {
+namespace {
+
+void require_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+                    int64_t chunk) {
+  require_heads(q, features, "linear attention: q");
+  require_shape(q, {q.size(0), features.heads(), q.size(2), q.size(3)}, "linear attention: q");
+  require_heads(k, features, "linear attention: k");
+  require_shape(k, {q.size(0), k.size(1), q.size(2), q.size(3)}, "linear attention: k");
+  require_shape(v, k.shape(), "linear attention: v");
+  require(v.dtype() == DType::kF32, "linear attention: v: expected F32, found {}", name(v.dtype()));
+  require(chunk >= 1, "linear attention: expected a chunk of at least 1 token, found {}", chunk);
+}
+
+void require_state(const LinearAttentionState& state, const Features& features, int64_t batch) {
+  const int64_t total = features.total();
+  require_shape(state.log_max, {batch, total}, "linear attention: state log_max");
+  require_shape(state.a, {batch, total}, "linear attention: state a");
+  require_shape(state.b, {batch, total, features.z.size(1)}, "linear attention: state b");
+  for (const Tensor* tensor : {&state.log_max, &state.a, &state.b})
+    require(tensor->dtype() == DType::kF32, "linear attention: state: expected F32, found {}",
+            name(tensor->dtype()));
+}
+
+}  // namespace
+
+LinearAttentionState LinearAttentionState::fork() const {
+  return {log_max.clone(), a.clone(), b.clone()};
+}
+
+LinearAttentionState new_linear_attention_state(int64_t batch, const Features& features) {
+  const int64_t total = features.total();
+  LinearAttentionState state{Tensor({batch, total}), Tensor::zeros({batch, total}),
+                             Tensor::zeros({batch, total, features.z.size(1)})};
+  std::fill_n(state.log_max.data<float>(), state.log_max.count(),
+              -std::numeric_limits<float>::infinity());
+  return state;
+}
+
+Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+                        LinearAttentionState* state, int64_t chunk) {
+  require_inputs(q, k, v, features, chunk);
+  if (state != nullptr) {
+    require_state(*state, features, q.size(0));
+    return cpu::linear_attention(q, k, v, features, *state, chunk);
+  }
+  LinearAttentionState fresh = new_linear_attention_state(q.size(0), features);
+  return cpu::linear_attention(q, k, v, features, fresh, chunk);
+}
+
+LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
+                                                   const Tensor& v, const Features& features,
+                                                   const Tensor& grad_out, int64_t chunk) {
+  require_inputs(q, k, v, features, chunk);
+  require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
+                "linear attention: grad_out");
+  require(grad_out.dtype() == DType::kF32, "linear attention: grad_out: expected F32, found {}",
+          name(grad_out.dtype()));
+  return cpu::linear_attention_backward(q, k, v, features, grad_out, chunk);
+}
+
+}  // namespace dofla

@@ -1,0 +1,53 @@
+// Causal linear attention with positive features,
+//   out_i = Σ_{j≤i} K̂(q_i, k_j) v_j / Σ_{j≤i} K̂(q_i, k_j),   K̂(x, y) = Σ_m φ̃_m(x) φ̃_m(y),
+// in one of three forms that give the same numbers, chosen by the chunk length: 1 is the recurrent
+// form, T the parallel form, and anything between works through the sequence chunk by chunk.
+// Nothing overflows or vanishes for any finite input: sums over keys are kept relative to the
+// largest φ̃_m seen so far, feature by feature, and there is no ε in the denominator.
+#pragma once
+
+#include "dofla/ops/features.h"
+
+namespace dofla {
+
+// What a layer remembers of the tokens seen so far. Plain tensors: save them as they are, and
+// restore by filling the struct again.
+struct LinearAttentionState {
+  Tensor log_max;  // [B, ΣM] F32: max_j log φ̃_m(k_j); -inf before the first token
+  Tensor a;        // [B, ΣM] F32: Σ_j exp(log φ̃_m(k_j) − log_max)
+  Tensor b;        // [B, ΣM, D] F32: the same sum, weighted with v_j
+
+  int64_t bytes() const { return log_max.bytes() + a.bytes() + b.bytes(); }
+  LinearAttentionState fork() const;  // an independent copy; keep one to roll back to
+};
+
+LinearAttentionState new_linear_attention_state(int64_t batch, const Features& features);
+
+// The fastest chunk length for a prefill.
+constexpr int64_t kLinearAttentionChunk = 64;
+
+// Attends T new tokens to themselves and to those in `state`, which then holds them too. Without a
+// state the tokens are the whole sequence. Returns [B, T, H, D].
+Tensor linear_attention(const Tensor& q,  // [B, H, T, D]
+                        const Tensor& k,  // [B, Hkv, T, D]
+                        const Tensor& v,  // [B, Hkv, T, D]
+                        const Features& features, LinearAttentionState* state = nullptr,
+                        int64_t chunk = kLinearAttentionChunk);
+
+struct LinearAttentionGradients {
+  Tensor q;          // [B, H, T, D]
+  Tensor k;          // [B, Hkv, T, D]
+  Tensor v;          // [B, Hkv, T, D]
+  Tensor z;          // [ΣM, D]
+  Tensor log_alpha;  // [ΣM]
+};
+
+// Gradients of a whole sequence, as stable as the forward; memory O(T M) a head.
+LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T, D]
+                                                   const Tensor& k,  // [B, Hkv, T, D]
+                                                   const Tensor& v,  // [B, Hkv, T, D]
+                                                   const Features& features,
+                                                   const Tensor& grad_out,  // [B, T, H, D]
+                                                   int64_t chunk = kLinearAttentionChunk);
+
+}  // namespace dofla

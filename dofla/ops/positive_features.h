@@ -1,0 +1,14 @@
+// Positive random features of queries or keys, in the log domain:
+//   log φ̃_m(x) = z_m·x / d^¼ − |x|² / (2√d) + ½ (log α_m − log M)
+// so that K̂(x, y) = Σ_m φ̃_m(x) φ̃_m(y) estimates exp(x·y/√d).
+#pragma once
+
+#include "dofla/ops/features.h"
+
+namespace dofla {
+
+// Returns [B, T, ΣM]: the features of all heads side by side, head after head.
+Tensor log_positive_features(const Tensor& x,  // [B, X, T, D], X = H or, for shared keys, Hkv
+                             const Features& features);
+
+}  // namespace dofla

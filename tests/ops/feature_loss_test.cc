@@ -1,0 +1,223 @@
+#include "dofla/ops/feature_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "dofla/checkpoint/safetensors.h"
+#include "dofla/core/parallel.h"
+#include "dofla/core/random.h"
+#include "tests/reference/attention_case.h"
+#include "tests/reference/compare.h"
+#include "tests/reference/feature_loss.h"
+#include "tests/reference/linear_attention.h"
+#include "tests/support/fixtures.h"
+
+namespace dofla {
+namespace {
+
+using reference::AttentionCase;
+using reference::expect_near;
+using reference::FeatureLossReference;
+using reference::scaled;
+using reference::to_doubles;
+
+constexpr double kEps = std::numeric_limits<float>::epsilon();
+
+const std::vector<FeatureLossKind> kKinds = {FeatureLossKind::kSoftmax, FeatureLossKind::kL2,
+                                             FeatureLossKind::kAttentionMse};
+const std::vector<PairMask> kMasks = {PairMask::kCausal, PairMask::kFull};
+
+std::string label(const FeatureLossOptions& options) {
+  const std::vector<std::string> kinds = {"softmax", "l2", "attention-mse"};
+  return kinds[static_cast<size_t>(options.kind)] +
+         (options.mask == PairMask::kCausal ? ".causal" : ".full");
+}
+
+FeatureLoss run(const AttentionCase& c, const FeatureLossOptions& options) {
+  return feature_loss(c.q_tensor(), c.k_tensor(), c.features(), options);
+}
+
+// The relative error of one K, K̂, p or p̂: that of its exponent, and of sums over features and keys.
+double relative_error(const AttentionCase& c) {
+  double logit = 0;
+  for (int64_t h = 0; h < c.heads; ++h)
+    for (const double x : reference::log_kernel(c, 0, h)) logit = std::max(logit, std::abs(x));
+  const double teacher = kEps / 2 * (std::sqrt(static_cast<double>(c.width)) + 2) * logit;
+  const auto most = static_cast<double>(*std::max_element(c.counts.begin(), c.counts.end()));
+  const double sums = kEps * (std::sqrt(most) + std::sqrt(static_cast<double>(c.tokens)) + 4);
+  return 2 * (2 * c.log_feature_error() + teacher + sums);
+}
+
+void expect_loss(const FeatureLoss& actual, const FeatureLossReference& expected, double relative,
+                 const std::string& what) {
+  ASSERT_EQ(actual.per_head.size(), expected.per_head.value.size());
+  for (size_t h = 0; h < actual.per_head.size(); ++h)
+    EXPECT_NEAR(actual.per_head[h], expected.per_head.value[h],
+                relative * expected.per_head.sensitivity[h])
+        << what << ", head " << h;
+}
+
+void expect_correct(const AttentionCase& c, const FeatureLossOptions& options,
+                    const std::string& what) {
+  const FeatureLoss actual = run(c, options);
+  const FeatureLossReference expected = reference::feature_loss(c, options);
+  const double relative = relative_error(c);
+  expect_loss(actual, expected, relative, what);
+  expect_near(actual.grad_z, expected.grad_z.value, scaled(expected.grad_z.sensitivity, relative),
+              what + ", grad_z");
+  expect_near(actual.grad_log_alpha, expected.grad_log_alpha.value,
+              scaled(expected.grad_log_alpha.sensitivity, relative), what + ", grad_log_alpha");
+}
+
+// The reference's own gradients, against the slope of its loss along a random direction.
+TEST(FeatureLoss, TheReferenceHasTheSlopesItClaims) {
+  for (const double key_scale : {1.0, 8.0}) {
+    const AttentionCase c = reference::random_case({.batch = 2,
+                                                    .key_heads = 1,
+                                                    .tokens = 12,
+                                                    .width = 8,
+                                                    .counts = {3, 10},
+                                                    .key_scale = key_scale});
+    for (const FeatureLossKind kind : kKinds) {
+      for (const PairMask mask : kMasks) {
+        const FeatureLossOptions options{kind, mask};
+        const FeatureLossReference at = reference::feature_loss(c, options);
+        AttentionCase up = c, down = c;
+        Random random(9);
+        const double step = 1e-6;
+        double slope = 0, size = 0;
+        const auto nudge = [&](std::vector<double>& above, std::vector<double>& below,
+                               const std::vector<double>& gradient) {
+          for (size_t i = 0; i < gradient.size(); ++i) {
+            const double direction = random.normal();
+            above[i] += step * direction;
+            below[i] -= step * direction;
+            slope += direction * gradient[i];
+            size += std::abs(direction * gradient[i]);
+          }
+        };
+        nudge(up.z, down.z, at.grad_z.value);
+        nudge(up.log_alpha, down.log_alpha, at.grad_log_alpha.value);
+        const double difference = (reference::feature_loss(up, options).total() -
+                                   reference::feature_loss(down, options).total()) /
+                                  (2 * step);
+        // Truncation goes with the square of the step, cancellation with its inverse.
+        EXPECT_NEAR(slope, difference, 1e-6 * size + 1e-15 * at.total() / step)
+            << label(options) << ", key scale " << key_scale;
+      }
+    }
+  }
+}
+
+TEST(FeatureLoss, MatchesTheFixture) {
+  const fs::path file = test::fixtures() / "features.safetensors";
+  const AttentionCase c = reference::fixture_case(file);
+  const Safetensors fixture(file);
+  const double relative = relative_error(c);
+  for (const FeatureLossKind kind : {FeatureLossKind::kSoftmax, FeatureLossKind::kL2}) {
+    for (const PairMask mask : kMasks) {
+      const FeatureLossOptions options{kind, mask, L2Scale::kRaw};
+      const std::string what = label(options);
+      const FeatureLoss actual = run(c, options);
+      const FeatureLossReference reference = reference::feature_loss(c, options);
+      expect_loss(actual, reference, relative, what);
+      EXPECT_NEAR(reference.total(), to_doubles(fixture.tensor(what + ".loss"))[0],
+                  1e-12 * reference.total());
+      expect_near(actual.grad_z, to_doubles(fixture.tensor(what + ".grad_z")),
+                  scaled(reference.grad_z.sensitivity, relative), what + ".grad_z");
+      expect_near(actual.grad_log_alpha, to_doubles(fixture.tensor(what + ".grad_log_alpha")),
+                  scaled(reference.grad_log_alpha.sensitivity, relative), what + ".grad_log_alpha");
+    }
+  }
+}
+
+TEST(FeatureLoss, MatchesTheReferenceAtEveryLength) {
+  for (const int64_t tokens : {1, 63, 64, 65, 1000}) {
+    const AttentionCase c = reference::random_case(
+        {.batch = 1, .key_heads = 1, .tokens = tokens, .width = 20, .counts = {5, 17}});
+    for (const FeatureLossKind kind : kKinds)
+      expect_correct(c, {.kind = kind}, fmt::format("{} tokens, {}", tokens, label({kind})));
+  }
+}
+
+TEST(FeatureLoss, SharesKeyHeadsAndTakesRaggedFeatures) {
+  const AttentionCase c = reference::random_case(
+      {.batch = 3, .key_heads = 2, .tokens = 70, .width = 8, .counts = {1, 16, 40, 3}});
+  for (const FeatureLossKind kind : kKinds)
+    for (const PairMask mask : kMasks) expect_correct(c, {kind, mask}, label({kind, mask}));
+}
+
+// Exponents between -300 and 300: pairs whose factors vanish, rows that one key decides.
+TEST(FeatureLoss, IsFiniteAndRightOnExtremeKeys) {
+  const AttentionCase c =
+      reference::fixture_case(test::fixtures() / "features_extreme.safetensors");
+  for (const FeatureLossKind kind : {FeatureLossKind::kSoftmax, FeatureLossKind::kAttentionMse})
+    for (const PairMask mask : kMasks) expect_correct(c, {kind, mask}, label({kind, mask}));
+}
+
+TEST(FeatureLoss, L2IsFiniteWhateverTheScale) {
+  for (const double scale : {0.01, 1.0, 5.0, 20.0, 100.0}) {
+    const AttentionCase c = reference::random_case({.key_heads = 2,
+                                                    .tokens = 130,
+                                                    .width = 64,
+                                                    .counts = {16, 64},
+                                                    .query_scale = scale,
+                                                    .key_scale = scale});
+    for (const PairMask mask : kMasks) {
+      const FeatureLoss loss = run(c, {FeatureLossKind::kL2, mask});
+      for (const double x : loss.per_head) {
+        EXPECT_TRUE(std::isfinite(x));
+        EXPECT_GT(x, 0);
+      }
+      for (const Tensor& gradient : {loss.grad_z, loss.grad_log_alpha})
+        for (const double x : to_doubles(gradient)) EXPECT_TRUE(std::isfinite(x));
+    }
+  }
+}
+
+TEST(FeatureLoss, ALaterTokenChangesNoEarlierRow) {
+  const AttentionCase c = reference::random_case({.tokens = 66, .counts = {8}});
+  AttentionCase shorter = c;
+  shorter.tokens = 65;
+  for (std::vector<double>* x : {&shorter.q, &shorter.k, &shorter.v})
+    x->resize(static_cast<size_t>(65 * c.width));
+  const FeatureLossReference whole = reference::feature_loss(c, {});
+  const double added = run(c, {}).total() * 66 - run(shorter, {}).total() * 65;
+  const double expected = whole.total() * 66 - reference::feature_loss(shorter, {}).total() * 65;
+  EXPECT_NEAR(added, expected, relative_error(c) * whole.per_head.sensitivity[0] * 2 * 66);
+}
+
+TEST(FeatureLoss, GivesTheSameBitsWhateverTheThreads) {
+  const AttentionCase c =
+      reference::random_case({.batch = 2, .key_heads = 3, .tokens = 100, .counts = {8, 24, 9}});
+  const FeatureLoss first = run(c, {});
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(5);
+  const FeatureLoss second = run(c, {});
+  omp_set_num_threads(threads);
+  EXPECT_EQ(first.per_head, second.per_head);
+  EXPECT_EQ(to_doubles(first.grad_z), to_doubles(second.grad_z));
+  EXPECT_EQ(to_doubles(first.grad_log_alpha), to_doubles(second.grad_log_alpha));
+}
+
+TEST(FeatureLoss, NotANumberShows) {
+  AttentionCase c = reference::random_case({.tokens = 20, .counts = {8}});
+  c.k[40] = std::numeric_limits<double>::quiet_NaN();
+  for (const FeatureLossKind kind : kKinds) EXPECT_TRUE(std::isnan(run(c, {kind}).total()));
+}
+
+TEST(FeatureLoss, RefusesWhatDoesNotFit) {
+  const AttentionCase c = reference::random_case({.tokens = 4, .counts = {3, 5}});
+  const Features features = c.features();
+  EXPECT_THROW(feature_loss(c.k_tensor(), c.k_tensor(), features), std::invalid_argument);
+  EXPECT_THROW(feature_loss(c.q_tensor(), c.k_tensor().to(DType::kF64), features),
+               std::invalid_argument);
+  EXPECT_THROW(feature_loss(Tensor({1, 2, 0, 16}), Tensor({1, 1, 0, 16}), features),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dofla

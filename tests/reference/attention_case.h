@@ -1,0 +1,51 @@
+// One attention problem in double precision: what the references compute with, and what the
+// float32 ops receive.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dofla/core/file.h"
+#include "dofla/core/tensor.h"
+#include "dofla/ops/features.h"
+
+namespace dofla::reference {
+
+struct AttentionCase {
+  int64_t batch = 1, heads = 1, key_heads = 1, tokens = 1, width = 1;
+  std::vector<int64_t> counts;    // M of every head
+  std::vector<double> q;          // [B, H, T, D]
+  std::vector<double> k, v;       // [B, Hkv, T, D]
+  std::vector<double> z;          // [ΣM, D]
+  std::vector<double> log_alpha;  // [ΣM]
+
+  Tensor q_tensor() const;
+  Tensor k_tensor() const;
+  Tensor v_tensor() const;
+  Features features() const;
+
+  // How far a float32 log φ̃_m(x) may be from the exact one: rounding of the inputs, of a sum of D
+  // products (errors of either sign, hence √D) and of the result, relative to the sums' size.
+  double log_feature_error() const;
+  double largest_value() const;  // max |v|
+  double largest_norm() const;   // max of |q_t| and |k_t|
+};
+
+struct CaseOptions {
+  int64_t batch = 1, key_heads = 1, tokens = 64, width = 16;
+  std::vector<int64_t> counts = {24};  // one a query head
+  double query_scale = 1, key_scale = 1;
+  uint64_t seed = 1;
+};
+
+// Normal q, k, v and z; values that float32 represents exactly.
+AttentionCase random_case(const CaseOptions& options);
+
+// q, k, v, z and log_alpha of a features*.safetensors file.
+AttentionCase fixture_case(const fs::path& file);
+
+// The same problem with double values from a tensor.
+std::vector<double> to_doubles(const Tensor& tensor);
+Tensor to_tensor(const std::vector<double>& values, const Shape& shape);
+
+}  // namespace dofla::reference

@@ -1,0 +1,23 @@
+// Linear attention by its definition: every pair's kernel as a log-sum-exp in double precision.
+#pragma once
+
+#include "tests/reference/attention_case.h"
+
+namespace dofla::reference {
+
+// log φ̃ of the rows of one head, [T, M].
+std::vector<double> log_features(const AttentionCase& problem,
+                                 const std::vector<double>& x,  // q or k
+                                 int64_t x_heads, int64_t sequence, int64_t head);
+
+// log K̂(q_i, k_j) of one head, [T, T].
+std::vector<double> log_kernel_hat(const AttentionCase& problem, int64_t sequence, int64_t head);
+
+// q_i·k_j / √d of one head, [T, T].
+std::vector<double> log_kernel(const AttentionCase& problem, int64_t sequence, int64_t head);
+
+std::vector<double> linear_attention(const AttentionCase& problem);  // [B, T, H, D]
+
+double log_sum_exp(const double* x, int64_t count);
+
+}  // namespace dofla::reference
