@@ -1,1 +1,91 @@
-int main() { return 0; }
+// dofla: one binary, one subcommand a stage. Everything that goes wrong ends here, as one line on
+// standard error: exit 1, or 2 when the command line itself is wrong.
+#include <csignal>
+#include <new>
+
+#include <omp.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "cli/output.h"
+#include "dofla/core/error.h"
+#include "dofla/core/version.h"
+
+namespace dofla::cli {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+constexpr int kInterrupted = 128 + SIGINT;
+
+// Leaves the terminal at the start of a line. Nothing needs to be undone: files appear whole or not
+// at all.
+void leave_on_interrupt(int) {
+  if (::isatty(STDERR_FILENO) == 1) {
+    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, "\n", 1);
+  }
+  ::_exit(kInterrupted);
+}
+
+// The subcommand that the user was in, for messages: "dofla evaluate".
+std::string invoked_name(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? "dofla" : "dofla " + chosen.front()->get_name();
+}
+
+void complain(std::string_view message) { remark("dofla: " + one_line(message)); }
+
+int run(int argc, char** argv) {
+  CLI::App program("Degrees of freedom for linear attention: measure how many features each "
+                   "attention head needs,\nand turn a softmax transformer into a linear one.",
+                   "dofla");
+  program.set_version_flag("--version", fmt::format("dofla {}", version()));
+  int threads = 0;
+  program.add_option("--threads", threads, "threads to use (left out: one a core)")
+      ->type_name("N")
+      ->check(between(1, 4096));
+  program.require_subcommand(0, 1);
+  program.fallthrough();
+  program.footer("Example:\n  dofla generate --prompt \"The river flows\"\n\n"
+                 "Every command has a --help with an example. A MODEL that is left out is the "
+                 "built-in wiki-mini.");
+  const std::vector<Command> commands = {add_inspect(program), add_tokenize(program),
+                                         add_evaluate(program), add_generate(program)};
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    print(program.help());
+    return 0;
+  } catch (const CLI::CallForVersion& version_text) {
+    print(std::string(version_text.what()) + "\n");
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    const std::string name = invoked_name(program);
+    complain(fmt::format("{} (see {} --help)", error.what(), name));
+    return kWrongUsage;
+  }
+  if (threads > 0) omp_set_num_threads(threads);
+  for (const Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    command.run();
+    return 0;
+  }
+  fmt::print(stderr, "{}", program.help());
+  return kWrongUsage;
+}
+
+}  // namespace
+}  // namespace dofla::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_DFL);  // `dofla … | head` ends quietly, whatever the parent set
+  std::signal(SIGINT, dofla::cli::leave_on_interrupt);
+  try {
+    return dofla::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    dofla::cli::complain("out of memory");
+  } catch (const std::exception& error) {
+    dofla::cli::complain(error.what());
+  }
+  return dofla::cli::kFailed;
+}

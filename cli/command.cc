@@ -1,0 +1,117 @@
+#include "cli/command.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "cli/assets.h"
+#include "dofla/core/error.h"
+
+namespace dofla::cli {
+
+void ModelArgument::add(CLI::App& app) {
+  option_ = app.add_option("MODEL", folder_,
+                           "Hugging Face model folder (left out: the built-in wiki-mini)");
+}
+
+fs::path ModelArgument::folder() const {
+  if (option_->count() == 0) return built_in_model();
+  if (folder_.empty()) fail("MODEL is an empty name; expected a Hugging Face model folder");
+  return folder_;
+}
+
+void TextArguments::add(CLI::App& app) {
+  CLI::Option* data = app.add_option(
+      "--data", data_,
+      "text files: .txt, or .jsonl with a \"text\" field a line, optionally .zst or .gz (left out: "
+      "the built-in Wikipedia text)");
+  data->type_name("F…");
+  CLI::Option* ids =
+      app.add_option("--ids", ids_, "JSON file of token ids instead of text: [[1, 2, 3], [4, 5]]");
+  ids->type_name("F")->excludes(data);
+  app.add_option("--length", length_, "tokens of a window (left out: the model's context)")
+      ->type_name("L")
+      ->check(at_least(2))
+      ->excludes(ids);
+  app.add_option("--sequences", sequences_, "use the first T sequences only (left out: all)")
+      ->type_name("T")
+      ->check(at_least(1));
+}
+
+TextArguments::Sequences TextArguments::open(const fs::path& model_folder,
+                                             const ModelConfig& config,
+                                             const Progress& progress) const {
+  return ids_.empty() ? open_files(model_folder, config, progress) : open_ids(config);
+}
+
+TextArguments::Sequences TextArguments::open_ids(const ModelConfig& config) const {
+  auto ids = std::make_shared<std::vector<TokenIds>>(
+      read_ids(ids_, {.vocabulary = config.vocabulary, .shortest = 2, .longest = config.context}));
+  if (sequences_ > 0 && static_cast<size_t>(sequences_) < ids->size())
+    ids->resize(static_cast<size_t>(sequences_));
+  Sequences result;
+  for (const TokenIds& sequence : *ids)
+    result.predicted_tokens += static_cast<int64_t>(sequence.size()) - 1;
+  result.next = [ids, at = size_t{0}](TokenIds& sequence) mutable {
+    if (at == ids->size()) return false;
+    sequence = (*ids)[at++];
+    return true;
+  };
+  return result;
+}
+
+TextArguments::Sequences TextArguments::open_files(const fs::path& model_folder,
+                                                   const ModelConfig& config,
+                                                   const Progress& progress) const {
+  if (length_ > config.context)
+    fail("--length {} is more than the model's context of {}", length_, config.context);
+  const WindowOptions options = {.length = length_ > 0 ? length_ : config.context,
+                                 .end_of_text = config.end_of_text,
+                                 .most = sequences_};
+  std::vector<fs::path> files(data_.begin(), data_.end());
+  if (files.empty()) files.push_back(built_in_text());
+  const auto tokenizer = std::make_shared<Tokenizer>(Tokenizer::load(model_folder));
+  const Encode encode = [tokenizer](std::string_view text) { return tokenizer->encode(text); };
+
+  Sequences result;
+  TokenIds window;
+  for (WindowReader windows(files, encode, options); windows.next(window);) {
+    for (const int64_t id : window)
+      if (id >= config.vocabulary)
+        fail("{}: the tokenizer gives id {}, but the model's vocabulary has {}",
+             model_folder.string(), id, config.vocabulary);
+    result.predicted_tokens += static_cast<int64_t>(window.size()) - 1;
+    report(progress, {"read the text", result.predicted_tokens, 0, "tokens"});
+  }
+  const auto windows = std::make_shared<WindowReader>(std::move(files), encode, options);
+  result.next = [windows](TokenIds& sequence) { return windows->next(sequence); };
+  return result;
+}
+
+void add_json_flag(CLI::App& app, bool& json) {
+  app.add_flag("--json", json, "print one JSON object on standard output and nothing else there");
+}
+
+std::optional<Tokenizer> find_tokenizer(const fs::path& model_folder) {
+  std::error_code error;
+  const bool present = fs::exists(model_folder / "tokenizer.json", error) ||
+                       fs::exists(model_folder / "vocab.json", error);
+  if (!present) return std::nullopt;
+  return Tokenizer::load(model_folder);
+}
+
+CLI::Validator between(double low, double high) {
+  const auto check = [=](const std::string& text) -> std::string {
+    double number = 0;
+    const bool read = CLI::detail::lexical_cast(text, number);
+    if (read && number >= low && number <= high) return {};
+    return std::isinf(high) ? fmt::format("expected a number from {} up, found {}", low, text)
+                            : fmt::format("expected a number from {} to {}, found {}", low, high,
+                                          text);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator at_least(double low) { return between(low, std::numeric_limits<double>::infinity()); }
+
+}  // namespace dofla::cli

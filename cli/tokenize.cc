@@ -1,0 +1,44 @@
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/output.h"
+
+namespace dofla::cli {
+namespace {
+
+struct Options {
+  ModelArgument model;
+  std::string text;
+  std::string file;
+  bool json = false;
+};
+
+void run(const Options& options) {
+  const Tokenizer tokenizer = Tokenizer::load(options.model.folder());
+  const std::string text = options.file.empty() ? options.text : read_text(options.file);
+  const TokenIds ids = tokenizer.encode(text);
+  if (options.json) return print_json({{"ids", ids}});
+  print(fmt::format("{}\n", fmt::join(ids, " ")));
+  remark(fmt::format("{} tokens for {} bytes", grouped(static_cast<int64_t>(ids.size())),
+                     grouped(static_cast<int64_t>(text.size()))));
+}
+
+}  // namespace
+
+Command add_tokenize(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("tokenize", "Turn text into a model's token ids");
+  const auto options = std::make_shared<Options>();
+  options->model.add(*app);
+  CLI::Option_group* source = app->add_option_group("text", "one of these is needed");
+  source->add_option("--text", options->text, "the text itself")->type_name("TEXT");
+  source->add_option("--file", options->file, "a UTF-8 file that is read whole")->type_name("F");
+  source->require_option(1);
+  add_json_flag(*app, options->json);
+  app->footer(
+      "Uses the tokenizer.json (or vocab.json and merges.txt) in the model's folder.\n\n"
+      "Example:\n  dofla tokenize path/to/gpt2 --text \"Hello world\"\n\n"
+      "JSON:\n  {\"ids\": [15496, 995]}");
+  return {app, [options] { run(*options); }};
+}
+
+}  // namespace dofla::cli

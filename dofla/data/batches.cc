@@ -1,0 +1,125 @@
+#include "dofla/data/batches.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "dofla/core/error.h"
+#include "dofla/core/json.h"
+#include "dofla/core/random.h"
+
+namespace dofla {
+namespace {
+
+TokenIds read_sequence(const Json& sequence, std::string_view where, const SequenceLimits& limits) {
+  if (!sequence.is_array()) fail("{}: expected an array of token ids", where);
+  const auto size = static_cast<int64_t>(sequence.size());
+  if (size < limits.shortest)
+    fail("{}: {} tokens, fewer than the {} needed", where, size, limits.shortest);
+  if (size > limits.longest)
+    fail("{}: {} tokens, more than the {} that fit into the context; cut it into shorter sequences",
+         where, size, limits.longest);
+  TokenIds ids;
+  ids.reserve(sequence.size());
+  for (const Json& token : sequence) {
+    // Whole numbers from 0 up are what the JSON library holds as unsigned.
+    const bool inside = token.is_number_unsigned() &&
+                        token.get<uint64_t>() < static_cast<uint64_t>(limits.vocabulary);
+    if (!inside)
+      fail("{}: token {}: expected an id from 0 to {}, found {:.40}", where, ids.size(),
+           limits.vocabulary - 1, token.dump(-1, ' ', true));
+    ids.push_back(token.get<int64_t>());
+  }
+  return ids;
+}
+
+}  // namespace
+
+WindowReader::WindowReader(std::vector<fs::path> files, Encode encode, const WindowOptions& options)
+    : documents_(std::move(files)), encode_(std::move(encode)), options_(options) {
+  require(options_.length >= 2, "WindowReader: windows of {} tokens predict nothing",
+          options_.length);
+}
+
+bool WindowReader::append_document() {
+  const std::optional<std::string> document = documents_.next();
+  if (!document) return false;
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(begin_));
+  begin_ = 0;
+  if (started_ && !options_.end_of_text)
+    fail("the model has no end-of-text token (eos_token_id) to join several documents by; give it "
+         "one document, or token ids");
+  if (started_) pending_.push_back(*options_.end_of_text);
+  started_ = true;
+  const TokenIds ids = encode_(*document);
+  pending_.insert(pending_.end(), ids.begin(), ids.end());
+  return true;
+}
+
+bool WindowReader::next(TokenIds& window) {
+  if (options_.most > 0 && windows_ == options_.most) return false;
+  const auto length = static_cast<size_t>(options_.length);
+  while (pending_.size() - begin_ < length && append_document()) {
+  }
+  const size_t size = std::min(length, pending_.size() - begin_);
+  if (size < 2 && windows_ == 0)
+    fail("the text has {} token{}: at least 2 are needed to predict one", size,
+         size == 1 ? "" : "s");
+  if (size < 2) return false;
+  const auto first = pending_.begin() + static_cast<std::ptrdiff_t>(begin_);
+  window.assign(first, first + static_cast<std::ptrdiff_t>(size));
+  begin_ += size;
+  ++windows_;
+  return true;
+}
+
+std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limits) {
+  const Json file = load_json(path);
+  const std::string where = path.string();
+  if (!file.is_array() || file.empty())
+    fail("{}: expected an array of arrays of token ids, such as [[1, 2, 3]]", where);
+  if (file.front().is_number()) return {read_sequence(file, where, limits)};
+  std::vector<TokenIds> sequences;
+  for (const Json& sequence : file)
+    sequences.push_back(read_sequence(
+        sequence, fmt::format("{}: sequence {}", where, sequences.size()), limits));
+  return sequences;
+}
+
+Tensor to_tensor(const TokenIds& ids) {
+  Tensor tensor({1, static_cast<int64_t>(ids.size())}, DType::kI64);
+  std::copy(ids.begin(), ids.end(), tensor.data<int64_t>());
+  return tensor;
+}
+
+ShuffledBatches::ShuffledBatches(std::vector<TokenIds> windows, int64_t batch, uint64_t seed)
+    : windows_(std::move(windows)), batch_(batch), seed_(seed), order_(windows_.size()) {
+  require(!windows_.empty(), "ShuffledBatches: no windows");
+  require(batch_ > 0, "ShuffledBatches: a batch of {} windows", batch_);
+  for (const TokenIds& window : windows_)
+    require(window.size() == windows_.front().size() && !window.empty(),
+            "ShuffledBatches: windows of {} and {} tokens", windows_.front().size(), window.size());
+}
+
+void ShuffledBatches::shuffle(int64_t pass) {
+  std::iota(order_.begin(), order_.end(), 0);
+  Random random(seed_, static_cast<uint64_t>(pass));
+  for (size_t left = order_.size(); left > 1; --left)
+    std::swap(order_[left - 1], order_[random.below(left)]);
+  pass_ = pass;
+}
+
+Tensor ShuffledBatches::at(int64_t step) {
+  require(step >= 0, "ShuffledBatches: step {}", step);
+  Tensor batch({batch_, static_cast<int64_t>(windows_.front().size())}, DType::kI64);
+  int64_t* to = batch.data<int64_t>();
+  for (int64_t i = 0; i < batch_; ++i) {
+    const int64_t place = step * batch_ + i;
+    if (place / windows() != pass_) shuffle(place / windows());
+    const int64_t index = order_[static_cast<size_t>(place % windows())];
+    const TokenIds& window = windows_[static_cast<size_t>(index)];
+    to = std::copy(window.begin(), window.end(), to);
+  }
+  return batch;
+}
+
+}  // namespace dofla

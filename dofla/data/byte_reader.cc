@@ -1,0 +1,139 @@
+#include "dofla/data/byte_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+namespace {
+
+constexpr size_t kInputChunk = size_t{64} << 10;
+
+class RawFile {
+ public:
+  explicit RawFile(const fs::path& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) fail("{}: cannot open: {}", path_.string(), std::strerror(errno));
+  }
+  ~RawFile() { ::close(fd_); }
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+
+  size_t read(std::span<char> to) {
+    while (true) {
+      const ssize_t got = ::read(fd_, to.data(), to.size());
+      if (got >= 0) return static_cast<size_t>(got);
+      if (errno != EINTR) fail("{}: cannot read: {}", path_.string(), std::strerror(errno));
+    }
+  }
+  std::string name() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+  int fd_;
+};
+
+// One or several zstd frames in a row.
+class ZstdFile {
+ public:
+  explicit ZstdFile(const fs::path& path)
+      : file_(path), context_(ZSTD_createDCtx()), input_(kInputChunk) {
+    if (!context_) throw std::bad_alloc();
+  }
+
+  size_t read(std::span<char> to) {
+    ZSTD_outBuffer out = {to.data(), to.size(), 0};
+    while (out.pos == 0) {
+      if (in_.pos == in_.size) {
+        in_ = {input_.data(), file_.read(input_), 0};
+        // A frame may still hold output after its last input byte was taken, so an empty input
+        // is an error only when decompression then makes no progress inside a frame.
+        if (in_.size == 0 && frame_done_) return 0;
+      }
+      const bool at_end = in_.size == 0;
+      const size_t left = ZSTD_decompressStream(context_.get(), &out, &in_);
+      if (ZSTD_isError(left))
+        fail("{}: corrupt zstd data: {}", file_.name(), ZSTD_getErrorName(left));
+      frame_done_ = left == 0;
+      if (at_end && out.pos == 0 && !frame_done_)
+        fail("{}: truncated: the zstd data ends within a frame", file_.name());
+    }
+    return out.pos;
+  }
+
+ private:
+  struct Free {
+    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+  };
+  RawFile file_;
+  std::unique_ptr<ZSTD_DCtx, Free> context_;
+  std::vector<char> input_;
+  ZSTD_inBuffer in_ = {nullptr, 0, 0};
+  bool frame_done_ = true;
+};
+
+// One or several gzip members in a row.
+class GzipFile {
+ public:
+  explicit GzipFile(const fs::path& path) : file_(path), input_(kInputChunk) {
+    constexpr int kGzipOnly = 16 + MAX_WBITS;
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw std::bad_alloc();
+  }
+  ~GzipFile() { inflateEnd(&stream_); }
+  GzipFile(const GzipFile&) = delete;
+  GzipFile& operator=(const GzipFile&) = delete;
+
+  size_t read(std::span<char> to) {
+    stream_.next_out = reinterpret_cast<Bytef*>(to.data());
+    stream_.avail_out = static_cast<uInt>(std::min(to.size(), size_t{1} << 30));
+    const uInt room = stream_.avail_out;
+    while (stream_.avail_out == room) {
+      if (stream_.avail_in == 0) {
+        stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
+        stream_.avail_in = static_cast<uInt>(file_.read(input_));
+        if (stream_.avail_in == 0 && member_done_) return 0;
+      }
+      if (member_done_) inflateReset(&stream_);
+      const bool at_end = stream_.avail_in == 0;
+      const int status = inflate(&stream_, Z_NO_FLUSH);
+      member_done_ = status == Z_STREAM_END;
+      if (status == Z_BUF_ERROR && at_end)
+        fail("{}: truncated: the gzip data ends within a member", file_.name());
+      if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+        fail("{}: corrupt gzip data: {}", file_.name(),
+             stream_.msg != nullptr ? stream_.msg : zError(status));
+    }
+    return room - stream_.avail_out;
+  }
+
+ private:
+  RawFile file_;
+  std::vector<char> input_;
+  z_stream stream_ = {};
+  bool member_done_ = true;
+};
+
+template <class File>
+ByteReader reader_of(const fs::path& path) {
+  return [file = std::make_shared<File>(path)](std::span<char> to) { return file->read(to); };
+}
+
+}  // namespace
+
+ByteReader open_bytes(const fs::path& path) {
+  const fs::path extension = path.extension();
+  if (extension == ".zst") return reader_of<ZstdFile>(path);
+  if (extension == ".gz") return reader_of<GzipFile>(path);
+  return reader_of<RawFile>(path);
+}
+
+}  // namespace dofla

@@ -1,0 +1,71 @@
+#include "dofla/generate/generate.h"
+
+#include <chrono>
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// The logits [V] that follow the last of `ids`.
+Tensor next_logits(const Transformer& model, const TokenIds& ids, DecodeState& state) {
+  ForwardOptions options;
+  options.state = &state;
+  const Tensor hidden = model.forward(to_tensor(ids), options);  // [1, T, C]
+  const int64_t tokens = hidden.size(1);
+  const Tensor rows = hidden.reshape({tokens, hidden.size(2)});
+  const Tensor logits = model.logits(rows.slice(tokens - 1, tokens));
+  return logits.reshape({logits.size(1)});
+}
+
+}  // namespace
+
+Generation generate(const Transformer& model, const TokenIds& prompt,
+                    const GenerateOptions& options, const OnToken& on_token) {
+  const ModelConfig& config = model.config();
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  require(prompt_tokens > 0, "generate: the prompt is empty");
+  require(options.max_tokens > 0, "generate: max_tokens {}", options.max_tokens);
+  if (prompt_tokens > config.context)
+    fail("the prompt has {} tokens, more than the model's context of {}: shorten it",
+         prompt_tokens, config.context);
+
+  Generation result;
+  Sampler sampler(options.sampler);
+  DecodeState state = model.new_state();
+  TokenIds unread = prompt;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point first = start;
+  while (true) {
+    const Tensor logits = next_logits(model, unread, state);
+    const int64_t id =
+        sampler.sample({logits.data<float>(), static_cast<size_t>(logits.count())});
+    if (result.ids.empty()) first = Clock::now();
+    result.ids.push_back(id);
+    if (on_token) on_token(id);
+    unread = {id};
+
+    if (options.stop_at_end_of_text && config.end_of_text == id)
+      result.stopped = StopReason::kEndOfText;
+    else if (static_cast<int64_t>(result.ids.size()) == options.max_tokens)
+      result.stopped = StopReason::kMaxTokens;
+    else if (state.position() == config.context)
+      result.stopped = StopReason::kContextFull;
+    else
+      continue;
+    break;
+  }
+  result.prompt_seconds = seconds_between(start, first);
+  const double decoding = seconds_between(first, Clock::now());
+  if (result.ids.size() > 1)
+    result.tokens_per_second = static_cast<double>(result.ids.size() - 1) / decoding;
+  return result;
+}
+
+}  // namespace dofla

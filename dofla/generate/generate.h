@@ -1,0 +1,37 @@
+// Continues a sequence token by token.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "dofla/data/batches.h"
+#include "dofla/generate/sampler.h"
+#include "dofla/model/transformer.h"
+
+namespace dofla {
+
+struct GenerateOptions {
+  int64_t max_tokens = 128;
+  bool stop_at_end_of_text = true;
+  SamplerOptions sampler;
+};
+
+enum class StopReason { kMaxTokens, kEndOfText, kContextFull };
+
+struct Generation {
+  TokenIds ids;  // the continuation only; ends with the end-of-text token if that stopped it
+  StopReason stopped = StopReason::kMaxTokens;
+  double prompt_seconds = 0;     // from the start to the first token
+  double tokens_per_second = 0;  // of the tokens after the first; 0 if there are none
+};
+
+// Called with each token as soon as it is drawn.
+using OnToken = std::function<void(int64_t id)>;
+
+// Throws Error if the prompt does not fit into the model's context, std::invalid_argument if it is
+// empty or holds ids outside the vocabulary. A prompt of n tokens can be continued by up to
+// context − n + 1 of them: the last one drawn need not be read again.
+Generation generate(const Transformer& model, const TokenIds& prompt,
+                    const GenerateOptions& options, const OnToken& on_token = {});
+
+}  // namespace dofla
