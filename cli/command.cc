@@ -1,6 +1,6 @@
 #include "cli/command.h"
 
-#include <cmath>
+#include <charconv>
 #include <limits>
 #include <memory>
 
@@ -8,10 +8,26 @@
 #include "dofla/core/error.h"
 
 namespace dofla::cli {
+namespace {
+
+template <class Number>
+CLI::Validator number_check(Number low, Number high, std::string expected) {
+  const auto check = [=](const std::string& text) -> std::string {
+    Number number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc() && stop == end && number >= low && number <= high) return {};
+    return fmt::format("expected {}, found {}", expected, text);
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace
 
 void ModelArgument::add(CLI::App& app) {
   option_ = app.add_option("MODEL", folder_,
                            "Hugging Face model folder (left out: the built-in wiki-mini)");
+  option_->type_name("");
 }
 
 fs::path ModelArgument::folder() const {
@@ -23,19 +39,19 @@ fs::path ModelArgument::folder() const {
 void TextArguments::add(CLI::App& app) {
   CLI::Option* data = app.add_option(
       "--data", data_,
-      "text files: .txt, or .jsonl with a \"text\" field a line, optionally .zst or .gz (left out: "
-      "the built-in Wikipedia text)");
-  data->type_name("F…");
+      ".txt files, or .jsonl with a \"text\" field a line; may be .zst or .gz\n"
+      "(left out: the built-in Wikipedia text)");
+  data->type_name("F...");
   CLI::Option* ids =
       app.add_option("--ids", ids_, "JSON file of token ids instead of text: [[1, 2, 3], [4, 5]]");
   ids->type_name("F")->excludes(data);
   app.add_option("--length", length_, "tokens of a window (left out: the model's context)")
       ->type_name("L")
-      ->check(at_least(2))
+      ->check(whole_from(2))
       ->excludes(ids);
   app.add_option("--sequences", sequences_, "use the first T sequences only (left out: all)")
       ->type_name("T")
-      ->check(at_least(1));
+      ->check(whole_from(1));
 }
 
 TextArguments::Sequences TextArguments::open(const fs::path& model_folder,
@@ -100,18 +116,23 @@ std::optional<Tokenizer> find_tokenizer(const fs::path& model_folder) {
   return Tokenizer::load(model_folder);
 }
 
-CLI::Validator between(double low, double high) {
-  const auto check = [=](const std::string& text) -> std::string {
-    double number = 0;
-    const bool read = CLI::detail::lexical_cast(text, number);
-    if (read && number >= low && number <= high) return {};
-    return std::isinf(high) ? fmt::format("expected a number from {} up, found {}", low, text)
-                            : fmt::format("expected a number from {} to {}, found {}", low, high,
-                                          text);
-  };
-  return CLI::Validator(check, "");
+CLI::Validator real_between(double low, double high) {
+  return number_check<double>(
+      low, high, fmt::format("a number from {} to {}", low, high));
 }
 
-CLI::Validator at_least(double low) { return between(low, std::numeric_limits<double>::infinity()); }
+CLI::Validator whole_between(int64_t low, int64_t high) {
+  return number_check<int64_t>(low, high, fmt::format("a whole number from {} to {}", low, high));
+}
+
+CLI::Validator whole_from(int64_t low) {
+  return number_check<int64_t>(low, std::numeric_limits<int64_t>::max(),
+                               fmt::format("a whole number from {} up", low));
+}
+
+CLI::Validator seed_number() {
+  constexpr uint64_t kHighest = std::numeric_limits<uint64_t>::max();
+  return number_check<uint64_t>(0, kHighest, fmt::format("a whole number from 0 to {}", kHighest));
+}
 
 }  // namespace dofla::cli

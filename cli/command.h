@@ -35,7 +35,7 @@ class ModelArgument {
 
  private:
   std::string folder_;
-  const CLI::Option* option_ = nullptr;
+  CLI::Option* option_ = nullptr;
 };
 
 // Where token sequences come from: --data or --ids, --length, --sequences.
@@ -70,8 +70,11 @@ void add_json_flag(CLI::App& app, bool& json);
 // Tokenizer of a model's folder; nothing if the folder has none.
 std::optional<Tokenizer> find_tokenizer(const fs::path& model_folder);
 
-// Checks that a number lies in [low, high]; NaN does not.
-CLI::Validator between(double low, double high);
-CLI::Validator at_least(double low);
+// Checks of a number on the command line, stricter than the parser's own: all of the text must be
+// the number, NaN and what does not fit into the type are refused.
+CLI::Validator real_between(double low, double high);
+CLI::Validator whole_between(int64_t low, int64_t high);
+CLI::Validator whole_from(int64_t low);
+CLI::Validator seed_number();  // all of uint64
 
 }  // namespace dofla::cli

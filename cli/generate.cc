@@ -39,64 +39,60 @@ TokenIds prompt_ids(const Options& options, const ModelConfig& config,
   return ids.empty() ? beginning(config) : ids;
 }
 
-// Prints tokens as they come: text where there is a tokenizer, ids where there is none.
-class Printer {
- public:
-  Printer(const std::optional<Tokenizer>& tokenizer, std::optional<int64_t> end_of_text)
-      : end_of_text_(end_of_text) {
-    if (tokenizer) decoder_.emplace(*tokenizer);
-  }
-  void token(int64_t id) {
-    if (!decoder_) return print(fmt::format("{} ", id));
-    if (id != end_of_text_) print(decoder_->push(id));
-  }
-  void end() { print(decoder_ ? decoder_->finish() + "\n" : "\n"); }
+// The decoder reads the prompt first: SentencePiece tokenizers drop the space before the first word
+// of a text, which the first word of a continuation must keep.
+std::optional<StreamDecoder> decoder_after(const std::optional<Tokenizer>& tokenizer,
+                                           const TokenIds& prompt) {
+  if (!tokenizer) return std::nullopt;
+  StreamDecoder decoder(*tokenizer);
+  for (const int64_t id : prompt) decoder.next(id);
+  return decoder;
+}
 
- private:
-  std::optional<StreamDecoder> decoder_;
-  std::optional<int64_t> end_of_text_;
-};
-
-void run_streaming(const Options& options, const Transformer& model, const TokenIds& prompt,
-                   const std::optional<Tokenizer>& tokenizer) {
-  Printer printer(tokenizer, model.config().end_of_text);
-  print(options.prompt);
-  const Generation result = generate(model, prompt, options.generate,
-                                     [&](int64_t id) { printer.token(id); });
-  printer.end();
+void print_remarks(const Generation& result, const TokenIds& prompt, int64_t context) {
   if (result.stopped == StopReason::kContextFull)
-    remark(fmt::format("stopped: the model's context of {} tokens is full",
-                       model.config().context));
+    remark(fmt::format("stopped: the model's context of {} tokens is full", context));
   remark(fmt::format("{} tokens, {:.1f} tokens/s after a prompt of {} in {:.2f} s",
                      result.ids.size(), result.tokens_per_second, prompt.size(),
                      result.prompt_seconds));
 }
 
-void run_json(const Options& options, const Transformer& model, const TokenIds& prompt,
-              const std::optional<Tokenizer>& tokenizer) {
-  ProgressBar bar;
-  const Progress progress = bar.progress();
-  int64_t done = 0;
-  report(progress, {"generate", 0, options.generate.max_tokens, "tokens"});
-  const Generation result = generate(model, prompt, options.generate, [&](int64_t) {
-    report(progress, {"generate", ++done, options.generate.max_tokens, "tokens"});
-  });
-  TokenIds shown = result.ids;
-  if (result.stopped == StopReason::kEndOfText) shown.pop_back();
-  OrderedJson json = {{"ids", result.ids}, {"text", nullptr}};
-  if (tokenizer) json["text"] = tokenizer->decode(shown);
-  json["tokens_per_second"] = result.tokens_per_second;
-  print_json(json);
-}
-
 void run(const Options& options) {
   const Checkpoint checkpoint(options.model.folder());
-  const std::optional<Tokenizer> tokenizer =
-      options.prompt.empty() ? find_tokenizer(checkpoint.folder())
-                             : std::optional(Tokenizer::load(checkpoint.folder()));
+  const std::optional<Tokenizer> tokenizer = options.prompt.empty()
+                                                 ? find_tokenizer(checkpoint.folder())
+                                                 : Tokenizer::load(checkpoint.folder());
   const Transformer model(checkpoint);
-  const TokenIds prompt = prompt_ids(options, model.config(), tokenizer);
-  (options.json ? run_json : run_streaming)(options, model, prompt, tokenizer);
+  const ModelConfig& config = model.config();
+  const TokenIds prompt = prompt_ids(options, config, tokenizer);
+  std::optional<StreamDecoder> decoder = decoder_after(tokenizer, prompt);
+
+  std::string text;
+  const auto add_text = [&](std::string_view piece) {
+    text += piece;
+    if (!options.json) print(piece);
+  };
+  ProgressBar bar;
+  const Progress progress = options.json ? bar.progress() : Progress();  // else the text itself
+  const int64_t most = options.generate.max_tokens;
+  int64_t done = 0;
+  report(progress, {"generate", done, most, "tokens"});
+  if (!options.json) print(options.prompt);
+  const Generation result = generate(model, prompt, options.generate, [&](int64_t id) {
+    report(progress, {"generate", ++done, most, "tokens"});
+    if (options.generate.stop_at_end_of_text && id == config.end_of_text) return;
+    add_text(decoder ? decoder->next(id) : fmt::format("{} ", id));
+  });
+  if (decoder) add_text(decoder->finish());
+
+  if (options.json) {
+    OrderedJson json = {{"ids", result.ids}, {"text", nullptr}};
+    if (decoder) json["text"] = text;
+    json["tokens_per_second"] = result.tokens_per_second;
+    return print_json(json);
+  }
+  print("\n");
+  print_remarks(result, prompt, config.context);
 }
 
 void add_sampling_options(CLI::App& app, SamplerOptions& sampler) {
@@ -104,19 +100,20 @@ void add_sampling_options(CLI::App& app, SamplerOptions& sampler) {
                  "divides the logits; 0 always takes the likeliest token")
       ->capture_default_str()
       ->type_name("X")
-      ->check(between(0, 1e6));
+      ->check(real_between(0, 1e6));
   app.add_option("--top-k", sampler.top_k, "draw from the K likeliest tokens only; 0: from all")
       ->capture_default_str()
       ->type_name("K")
-      ->check(at_least(0));
+      ->check(whole_from(0));
   app.add_option("--top-p", sampler.top_p,
                  "draw from the fewest tokens that hold probability P, 0 < P <= 1")
       ->capture_default_str()
       ->type_name("P")
-      ->check(between(1e-9, 1));
+      ->check(real_between(1e-9, 1));
   app.add_option("--seed", sampler.seed, "the same seed draws the same tokens")
       ->capture_default_str()
-      ->type_name("N");
+      ->type_name("N")
+      ->check(seed_number());
 }
 
 }  // namespace
@@ -135,7 +132,7 @@ Command add_generate(CLI::App& program) {
   app->add_option("--max-tokens", options->generate.max_tokens, "tokens to generate at most")
       ->capture_default_str()
       ->type_name("N")
-      ->check(at_least(1));
+      ->check(whole_from(1));
   add_sampling_options(*app, options->generate.sampler);
   app->add_flag("--ignore-end", options->ignore_end, "go on after the end-of-text token");
   add_json_flag(*app, options->json);

@@ -1,6 +1,7 @@
 // dofla: one binary, one subcommand a stage. Everything that goes wrong ends here, as one line on
 // standard error: exit 1, or 2 when the command line itself is wrong.
 #include <csignal>
+#include <memory>
 #include <new>
 
 #include <omp.h>
@@ -33,24 +34,43 @@ std::string invoked_name(const CLI::App& program) {
   return chosen.empty() ? "dofla" : "dofla " + chosen.front()->get_name();
 }
 
+// Help without the parser's notes on which option excludes which: messages say that when it matters.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    column_width(26);
+    label("SUBCOMMAND", "COMMAND");
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text;
+    if (!option->get_type_name().empty()) text += " " + option->get_type_name();
+    if (!option->get_default_str().empty()) text += " = " + option->get_default_str();
+    return text;
+  }
+};
+
 void complain(std::string_view message) { remark("dofla: " + one_line(message)); }
 
 int run(int argc, char** argv) {
   CLI::App program("Degrees of freedom for linear attention: measure how many features each "
                    "attention head needs,\nand turn a softmax transformer into a linear one.",
                    "dofla");
-  program.set_version_flag("--version", fmt::format("dofla {}", version()));
+  program.formatter(std::make_shared<HelpFormatter>());
+  program.set_version_flag("--version", fmt::format("dofla {}", version()),
+                           "show the version");
   int threads = 0;
   program.add_option("--threads", threads, "threads to use (left out: one a core)")
       ->type_name("N")
-      ->check(between(1, 4096));
+      ->check(whole_between(1, 4096));
   program.require_subcommand(0, 1);
   program.fallthrough();
   program.footer("Example:\n  dofla generate --prompt \"The river flows\"\n\n"
                  "Every command has a --help with an example. A MODEL that is left out is the "
                  "built-in wiki-mini.");
+  program.set_help_flag("-h,--help", "show this help");
   const std::vector<Command> commands = {add_inspect(program), add_tokenize(program),
                                          add_evaluate(program), add_generate(program)};
+  for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -59,9 +79,13 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version_text) {
     print(std::string(version_text.what()) + "\n");
     return 0;
+  } catch (const CLI::ExtrasError&) {
+    complain(fmt::format("{}: no such {} (see {} --help)", program.remaining(true).front(),
+                         program.get_subcommands().empty() ? "command" : "argument",
+                         invoked_name(program)));
+    return kWrongUsage;
   } catch (const CLI::ParseError& error) {
-    const std::string name = invoked_name(program);
-    complain(fmt::format("{} (see {} --help)", error.what(), name));
+    complain(fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
     return kWrongUsage;
   }
   if (threads > 0) omp_set_num_threads(threads);

@@ -92,7 +92,7 @@ void ProgressBar::update(const ProgressUpdate& update) {
     std::fflush(stderr);
     drawn_ = true;
     next_ = now + kRedraw;
-  } else {
+  } else if (update.done != update.total) {
     fmt::print(stderr, "{}\n", progress_line(update, seconds, 0));
     next_ = now + kLineInterval;
   }

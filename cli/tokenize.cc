@@ -29,10 +29,13 @@ Command add_tokenize(CLI::App& program) {
   CLI::App* app = program.add_subcommand("tokenize", "Turn text into a model's token ids");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
-  CLI::Option_group* source = app->add_option_group("text", "one of these is needed");
-  source->add_option("--text", options->text, "the text itself")->type_name("TEXT");
-  source->add_option("--file", options->file, "a UTF-8 file that is read whole")->type_name("F");
-  source->require_option(1);
+  CLI::Option* text = app->add_option("--text", options->text, "the text itself");
+  CLI::Option* file = app->add_option("--file", options->file, "a UTF-8 file, read whole");
+  text->type_name("TEXT");
+  file->type_name("F")->excludes(text);
+  app->parse_complete_callback([text, file] {
+    if (text->count() + file->count() == 0) throw CLI::RequiredError("--text or --file");
+  });
   add_json_flag(*app, options->json);
   app->footer(
       "Uses the tokenizer.json (or vocab.json and merges.txt) in the model's folder.\n\n"

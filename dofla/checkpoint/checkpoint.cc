@@ -51,11 +51,6 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   return shard_of;
 }
 
-bool is_float(DType dtype) {
-  return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
-         dtype == DType::kBF16;
-}
-
 }  // namespace
 
 Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {

@@ -12,6 +12,7 @@ namespace dofla {
 enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kU8, kBool };
 
 int64_t size_in_bytes(DType dtype);
+bool is_float(DType dtype);  // F64, F32, F16 or BF16
 std::string_view name(DType dtype);                       // "F32", "BF16", ...
 std::optional<DType> dtype_from_name(std::string_view name);
 

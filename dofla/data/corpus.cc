@@ -47,8 +47,8 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
-DocumentReader::DocumentReader(std::vector<fs::path> files)
-    : files_(std::move(files)), buffer_(size_t{256} << 10) {
+DocumentReader::DocumentReader(std::vector<fs::path> files, size_t longest)
+    : files_(std::move(files)), longest_(longest), buffer_(size_t{256} << 10) {
   require(!files_.empty(), "DocumentReader: no file given");
   for (const fs::path& file : files_) kind_of(file);
 }
@@ -93,8 +93,8 @@ bool DocumentReader::read_line(std::string& line) {
     const void* newline = std::memchr(from, '\n', size);
     const size_t taken =
         newline != nullptr ? static_cast<size_t>(static_cast<const char*>(newline) - from) : size;
-    if (line.size() + taken > kLongest)
-      fail("{}: line longer than {} MB; split the document", here(), kLongest >> 20);
+    if (line.size() + taken > longest_)
+      fail("{}: line longer than {} bytes; split the document", here(), longest_);
     line.append(from, taken);
     begin_ += taken;
     if (newline != nullptr) {
@@ -122,9 +122,9 @@ std::optional<std::string> DocumentReader::next_in_file() {
 std::optional<std::string> DocumentReader::whole_text() {
   std::string text;
   while (const size_t size = bytes_(buffer_)) {
-    if (text.size() + size > kLongest)
-      fail("{}: longer than the {} MB a document may have; split it, or write .jsonl",
-           path_.string(), kLongest >> 20);
+    if (text.size() + size > longest_)
+      fail("{}: longer than the {} bytes that a document may have; split it, or write .jsonl",
+           path_.string(), longest_);
     text.append(buffer_.data(), size);
   }
   if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {

@@ -19,15 +19,17 @@ namespace dofla {
 
 class DocumentReader {
  public:
-  static constexpr size_t kLongest = size_t{256} << 20;  // bytes of a line or of a .txt document
+  // The most bytes that a line or a .txt document may have: a small compressed file can claim any
+  // length.
+  static constexpr size_t kLongest = size_t{256} << 20;
 
   // Throws Error at once if a name has none of the endings above. Files are opened when their
   // turn comes.
-  explicit DocumentReader(std::vector<fs::path> files);
+  explicit DocumentReader(std::vector<fs::path> files, size_t longest = kLongest);
 
   // The next document, or nothing after the last one of the last file. Throws Error
   // "file:line: …" on a line that is no such object, on invalid UTF-8, on a line or document
-  // longer than kLongest; "file: …" on a file without a document or with a broken stream.
+  // longer than `longest`; "file: …" on a file without a document or with a broken stream.
   std::optional<std::string> next();
 
  private:
@@ -38,6 +40,7 @@ class DocumentReader {
   std::string here() const;           // "file:line"
 
   std::vector<fs::path> files_;
+  size_t longest_;
   size_t next_file_ = 0;
   fs::path path_;                     // of the file being read
   ByteReader bytes_;                  // empty: no file is open

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "dofla/core/progress.h"
@@ -25,10 +24,7 @@ struct NextTokenLoss {
   std::vector<SequenceLoss> sequences;
 };
 
-// −log softmax(logits)[target] of one row, its sum accumulated in double.
-double cross_entropy(std::span<const float> logits, int64_t target);
-
-// Logits are formed for a block of rows at a time and never stored whole.
+// Logits are never stored whole: see ops/matmul.h, cross_entropy.
 SequenceLoss next_token_loss(const Transformer& model, const TokenIds& ids);  // 2 ≤ T ≤ context
 
 // Puts the next sequence into its argument; false after the last one.

@@ -11,14 +11,6 @@
 namespace dofla {
 namespace {
 
-std::vector<std::string> fixture_models() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(test::fixtures()))
-    if (fs::exists(entry.path() / "expected.safetensors")) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class FixtureModel : public testing::TestWithParam<std::string> {
  protected:
   const fs::path folder = test::fixtures() / GetParam();
@@ -142,7 +134,7 @@ TEST_P(FixtureModel, RefusesIdsAndLengthsItCannotTake) {
   EXPECT_THROW(model.forward(long_ids), std::invalid_argument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, FixtureModel, testing::ValuesIn(fixture_models()),
+INSTANTIATE_TEST_SUITE_P(Fixtures, FixtureModel, testing::ValuesIn(test::fixture_models()),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

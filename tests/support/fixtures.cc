@@ -1,5 +1,6 @@
 #include "tests/support/fixtures.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace dofla::test {
@@ -7,6 +8,14 @@ namespace dofla::test {
 fs::path fixtures() {
   const char* set = std::getenv("DOFLA_FIXTURES");
   return set != nullptr ? fs::path(set) : fs::path(DOFLA_SOURCE_DIR) / "tests/fixtures";
+}
+
+std::vector<std::string> fixture_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fixtures()))
+    if (fs::exists(entry.path() / "expected.safetensors")) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 fs::path assets() { return fs::path(DOFLA_SOURCE_DIR) / "assets"; }

@@ -1,6 +1,9 @@
 // Where the tests find their data.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "dofla/core/file.h"
 #include "dofla/core/tensor.h"
 
@@ -8,6 +11,9 @@ namespace dofla::test {
 
 // The folder in the environment variable DOFLA_FIXTURES, or tests/fixtures.
 fs::path fixtures();
+
+// The folders in fixtures() that hold a model with its expected values, sorted by name.
+std::vector<std::string> fixture_models();
 
 fs::path assets();  // the repository's assets/
 
