@@ -190,32 +190,6 @@ class HeadLoss {
   float log_scale_ = -std::numeric_limits<float>::infinity();
 };
 
-// Gradients of the log features to gradients of z and log α.
-void feature_gradients(const Task& task, const Scratch& s, float* grad_z, float* grad_log_alpha) {
-  const int64_t count = task.features.count, width = task.features.width;
-  std::fill_n(grad_log_alpha, count, 0.0f);
-  float beta = 0.0f;
-  for (const auto& [side, x] : {std::pair(&s.query, task.q), std::pair(&s.key, task.k)}) {
-    sgemm({.transpose_a = true, .alpha = task.features.inner_scale, .beta = beta}, count, width,
-          task.tokens, side->gradient.data(), count, x, width, grad_z, width);
-    beta = 1.0f;
-    for (int64_t t = 0; t < task.tokens; ++t)
-      add_scaled(side->gradient.data() + t * count, 0.5f, count, grad_log_alpha);
-  }
-}
-
-// Sums the sequences' parts [B, n] in order, so that the result never depends on the threads.
-Tensor sum_over_batch(const Tensor& parts, float factor) {
-  Tensor out = parts.slice(0, 1).clone();
-  const int64_t n = out.count();
-  for (int64_t b = 1; b < parts.size(0); ++b)
-    add_scaled(parts.data<float>() + b * n, 1.0f, n, out.data<float>());
-  scale_row(factor, n, out.data<float>());
-  Shape shape = parts.shape();
-  shape.erase(shape.begin());
-  return out.reshape(shape);
-}
-
 }  // namespace
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
@@ -226,7 +200,8 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   const std::vector<int64_t> offsets = features.offsets();
   std::vector<Scratch> scratch(static_cast<size_t>(thread_count()));
   std::vector<double> loss(static_cast<size_t>(batch * heads));
-  Tensor grad_z({batch, total, width}), grad_log_alpha({batch, total});
+  Tensor grad_z = Tensor::zeros({batch, total, width});
+  Tensor grad_log_alpha = Tensor::zeros({batch, total});
   parallel_for(batch * heads, [&, to_z = grad_z.data<float>(),
                                to_log_alpha = grad_log_alpha.data<float>()](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads;
@@ -236,7 +211,10 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
     Scratch& mine = scratch[static_cast<size_t>(omp_get_thread_num())];
     loss[static_cast<size_t>(index)] = HeadLoss(task, mine).run();
     const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
-    feature_gradients(task, mine, to_z + feature * width, to_log_alpha + feature);
+    add_feature_gradients(task.features, task.q, mine.query.gradient.data(), tokens,
+                          to_z + feature * width, to_log_alpha + feature);
+    add_feature_gradients(task.features, task.k, mine.key.gradient.data(), tokens,
+                          to_z + feature * width, to_log_alpha + feature);
   });
   FeatureLoss out;
   const double rows = static_cast<double>(batch) * static_cast<double>(tokens);

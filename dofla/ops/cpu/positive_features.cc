@@ -52,6 +52,23 @@ void log_features(const HeadFeatures& features, const float* x, int64_t rows, fl
   }
 }
 
+void add_feature_gradients(const HeadFeatures& features, const float* x, const float* gradient,
+                           int64_t rows, float* grad_z, float* grad_log_alpha) {
+  const int64_t count = features.count, width = features.width;
+  sgemm({.transpose_a = true, .alpha = features.inner_scale, .beta = 1}, count, width, rows,
+        gradient, count, x, width, grad_z, width);
+  for (int64_t t = 0; t < rows; ++t) add_scaled(gradient + t * count, 0.5f, count, grad_log_alpha);
+}
+
+Tensor sum_over_batch(const Tensor& parts, float factor) {
+  Shape shape = parts.shape();
+  shape.erase(shape.begin());
+  Tensor out = Tensor::zeros(shape);
+  for (int64_t b = 0; b < parts.size(0); ++b)
+    add_scaled(parts.data<float>() + b * out.count(), factor, out.count(), out.data<float>());
+  return out;
+}
+
 Tensor log_positive_features(const Tensor& x, const Features& features) {
   const int64_t batch = x.size(0), x_heads = x.size(1), tokens = x.size(2), width = x.size(3);
   const int64_t heads = features.heads(), total = features.total();
