@@ -80,7 +80,8 @@ int64_t Tensor::size(int64_t axis) const {
 }
 
 void* Tensor::mutable_raw() {
-  require(writable_, "writing to a read-only tensor of shape {}", to_string(shape_));
+  if (!writable_)  // not require(): the message would be made at every access
+    throw std::invalid_argument("writing to a read-only tensor of shape " + to_string(shape_));
   return const_cast<void*>(data_);
 }
 

@@ -24,11 +24,6 @@ inline void expect_near(const Tensor& actual, const std::vector<double>& expecte
     const double excess = std::abs(data[i] - expected[i]) - tolerance[i];
     if (i == 0 || excess > worst) worst = excess, at = i;
   }
-  double r = 0;
-  for (size_t i = 0; i < expected.size(); ++i)
-    r = std::max(r, std::abs(data[i] - expected[i]) / tolerance[i]);
-  if (std::getenv("SHOW"))
-    printf("%s: ratio %.3g (tol0 %.3g)\n", std::string(what).c_str(), r, tolerance[0]);
   if (expected.empty()) return;
   EXPECT_LE(worst, 0) << what << " [" << at << "]: expected " << expected[at] << " within "
                       << tolerance[at] << ", found " << data[at];

@@ -48,49 +48,10 @@ Row row_loss(FeatureLossKind kind, const double* teacher, const double* student,
   return out;
 }
 
-// The log features of one side of one head, and what reaches them.
-struct Side {
-  const double* x;                            // [T, D]
-  std::vector<double> logs;                   // [T, M]
-  std::vector<double> gradient, sensitivity;  // [T, M]
-};
-
-Side side(const AttentionCase& c, const std::vector<double>& x, int64_t x_heads, int64_t b,
-          int64_t h) {
-  Side out;
-  out.x = x.data() + (b * x_heads + h / (c.heads / x_heads)) * c.tokens * c.width;
-  out.logs = log_features(c, x, x_heads, b, h);
-  out.gradient.assign(out.logs.size(), 0.0);
-  out.sensitivity.assign(out.logs.size(), 0.0);
-  return out;
-}
-
-// Hands the gradients of log φ̃ on to z and log α. Sensitivities are summed as squares.
-void add_side(const AttentionCase& c, const Side& from, int64_t count, int64_t offset,
-              FeatureLossReference& out) {
-  const double inner_scale = std::pow(static_cast<double>(c.width), -0.25);
-  for (int64_t t = 0; t < c.tokens; ++t) {
-    for (int64_t m = 0; m < count; ++m) {
-      const double gradient = from.gradient[static_cast<size_t>(t * count + m)];
-      const double sensitivity = from.sensitivity[static_cast<size_t>(t * count + m)];
-      const auto feature = static_cast<size_t>(offset + m);
-      out.grad_log_alpha.value[feature] += 0.5 * gradient;
-      out.grad_log_alpha.sensitivity[feature] += std::pow(0.5 * sensitivity, 2);
-      for (int64_t d = 0; d < c.width; ++d) {
-        const double x = from.x[t * c.width + d] * inner_scale;
-        const auto at = static_cast<size_t>((offset + m) * c.width + d);
-        out.grad_z.value[at] += gradient * x;
-        out.grad_z.sensitivity[at] += std::pow(sensitivity * x, 2);
-      }
-    }
-  }
-}
-
 void add_head(const AttentionCase& c, const FeatureLossOptions& options, int64_t b, int64_t h,
               FeatureLossReference& out) {
   const std::vector<double> teacher = log_kernel(c, b, h), student = log_kernel_hat(c, b, h);
-  Side query = side(c, c.q, c.heads, b, h), key = side(c, c.k, c.key_heads, b, h);
-  const int64_t count = c.counts[static_cast<size_t>(h)];
+  LogFeatures query(c, c.q, c.heads, b, h), key(c, c.k, c.key_heads, b, h);
   const auto visible = [&](int64_t i) {
     return options.mask == PairMask::kCausal ? i + 1 : c.tokens;
   };
@@ -106,19 +67,18 @@ void add_head(const AttentionCase& c, const FeatureLossOptions& options, int64_t
     out.per_head.value[static_cast<size_t>(h)] += row.loss;
     out.per_head.sensitivity[static_cast<size_t>(h)] += std::pow(row.loss_sensitivity, 2);
     for (int64_t j = 0; j < visible(i); ++j) {
-      for (int64_t m = 0; m < count; ++m) {
-        const auto q = static_cast<size_t>(i * count + m), k = static_cast<size_t>(j * count + m);
-        const double share = std::exp(query.logs[q] + key.logs[k] - logits[j]);
-        query.gradient[q] += row.gradient[static_cast<size_t>(j)] * share;
-        key.gradient[k] += row.gradient[static_cast<size_t>(j)] * share;
-        query.sensitivity[q] += row.gradient_sensitivity[static_cast<size_t>(j)] * share;
-        key.sensitivity[k] += row.gradient_sensitivity[static_cast<size_t>(j)] * share;
+      const double gradient = row.gradient[static_cast<size_t>(j)];
+      const double sensitivity = row.gradient_sensitivity[static_cast<size_t>(j)];
+      for (int64_t m = 0; m < query.count; ++m) {
+        const double share = std::exp(query.logs[static_cast<size_t>(i * query.count + m)] +
+                                      key.logs[static_cast<size_t>(j * key.count + m)] - logits[j]);
+        query.add(i, m, share, gradient, sensitivity);
+        key.add(j, m, share, gradient, sensitivity);
       }
     }
   }
-  const int64_t offset = std::accumulate(c.counts.begin(), c.counts.begin() + h, int64_t{0});
-  add_side(c, query, count, offset, out);
-  add_side(c, key, count, offset, out);
+  add_feature_gradients(c, query, out.grad_z, out.grad_log_alpha);
+  add_feature_gradients(c, key, out.grad_z, out.grad_log_alpha);
 }
 
 }  // namespace
@@ -128,8 +88,8 @@ double FeatureLossReference::total() const {
 }
 
 FeatureLossReference feature_loss(const AttentionCase& c, const FeatureLossOptions& options) {
-  const auto zeros = [](size_t n) { return Sensitive{std::vector(n, 0.0), std::vector(n, 0.0)}; };
-  FeatureLossReference out{zeros(c.counts.size()), zeros(c.z.size()), zeros(c.log_alpha.size())};
+  FeatureLossReference out{Sensitive(c.counts.size()), Sensitive(c.z.size()),
+                           Sensitive(c.log_alpha.size())};
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t h = 0; h < c.heads; ++h) add_head(c, options, b, h, out);
   const auto rows = static_cast<double>(c.batch * c.tokens);

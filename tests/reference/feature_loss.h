@@ -2,17 +2,11 @@
 #pragma once
 
 #include "dofla/ops/feature_loss.h"
-#include "tests/reference/attention_case.h"
+#include "tests/reference/log_feature_gradients.h"
 
 namespace dofla::reference {
 
-// A value and how far it moves when every K and K̂ (l2), or every p and p̂ (the other two), moves by
-// one part of itself: all of a row together, different rows at random.
-struct Sensitive {
-  std::vector<double> value;
-  std::vector<double> sensitivity;
-};
-
+// The sensitivities are to K and K̂ (l2), or to p and p̂ (the other two).
 struct FeatureLossReference {
   Sensitive per_head;        // [H]
   Sensitive grad_z;          // [ΣM, D]

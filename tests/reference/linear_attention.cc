@@ -93,4 +93,79 @@ std::vector<double> linear_attention(const AttentionCase& c) {
   return out;
 }
 
+namespace {
+
+// Hands the gradients of log φ̃ on to the queries or keys themselves.
+void add_row_gradients(const AttentionCase& c, const LogFeatures& from, int64_t first_row,
+                       Sensitive& out) {
+  const double inner_scale = std::pow(static_cast<double>(c.width), -0.25);
+  const double norm_scale = 1 / std::sqrt(static_cast<double>(c.width));
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    for (int64_t d = 0; d < c.width; ++d) {
+      const double x = from.x[t * c.width + d];
+      const auto at = static_cast<size_t>((first_row + t) * c.width + d);
+      for (int64_t m = 0; m < from.count; ++m) {
+        const double slope =
+            c.z[static_cast<size_t>((from.offset + m) * c.width + d)] * inner_scale -
+            x * norm_scale;
+        const auto feature = static_cast<size_t>(t * from.count + m);
+        out.value[at] += from.gradient[feature] * slope;
+        out.sensitivity[at] += std::pow(from.sensitivity[feature] * slope, 2);
+      }
+    }
+  }
+}
+
+void add_head_gradients(const AttentionCase& c, const std::vector<double>& grad_out, int64_t b,
+                        int64_t h, LinearAttentionReference& out) {
+  const std::vector<double> logs = log_kernel_hat(c, b, h);
+  LogFeatures query(c, c.q, c.heads, b, h), key(c, c.k, c.key_heads, b, h);
+  const int64_t key_row = (b * c.key_heads + h / (c.heads / c.key_heads)) * c.tokens;
+  for (int64_t i = 0; i < c.tokens; ++i) {
+    const double* logits = logs.data() + i * c.tokens;
+    const double total = log_sum_exp(logits, i + 1);
+    const double* g = grad_out.data() + ((b * c.tokens + i) * c.heads + h) * c.width;
+    double mean = 0, size = 0;  // g·out, and the size of the terms it is made of
+    for (int64_t j = 0; j <= i; ++j) {
+      const double* v = row(c, c.v, c.key_heads, b, h, j);
+      mean += std::exp(logits[j] - total) * dot(g, v, c.width);
+      size += std::exp(logits[j] - total) * std::sqrt(dot(g, g, c.width) * dot(v, v, c.width));
+    }
+    for (int64_t j = 0; j <= i; ++j) {
+      const double* v = row(c, c.v, c.key_heads, b, h, j);
+      const double weight = std::exp(logits[j] - total);
+      const double norms = std::sqrt(dot(g, g, c.width) * dot(v, v, c.width));
+      for (int64_t m = 0; m < query.count; ++m) {
+        const double share = std::exp(query.logs[static_cast<size_t>(i * query.count + m)] +
+                                      key.logs[static_cast<size_t>(j * key.count + m)] - logits[j]);
+        const double gradient = weight * (dot(g, v, c.width) - mean);
+        query.add(i, m, share, gradient, weight * (norms + size));
+        key.add(j, m, share, gradient, weight * (norms + size));
+      }
+      for (int64_t d = 0; d < c.width; ++d) {
+        const auto at = static_cast<size_t>((key_row + j) * c.width + d);
+        out.v.value[at] += weight * g[d];
+        out.v.sensitivity[at] += std::pow(weight * g[d], 2);
+      }
+    }
+  }
+  add_row_gradients(c, query, (b * c.heads + h) * c.tokens, out.q);
+  add_row_gradients(c, key, key_row, out.k);
+  add_feature_gradients(c, query, out.z, out.log_alpha);
+  add_feature_gradients(c, key, out.z, out.log_alpha);
+}
+
+}  // namespace
+
+LinearAttentionReference linear_attention_backward(const AttentionCase& c,
+                                                   const std::vector<double>& grad_out) {
+  LinearAttentionReference out{Sensitive(c.q.size()), Sensitive(c.k.size()), Sensitive(c.v.size()),
+                               Sensitive(c.z.size()), Sensitive(c.log_alpha.size())};
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h) add_head_gradients(c, grad_out, b, h, out);
+  for (Sensitive* part : {&out.q, &out.k, &out.v, &out.z, &out.log_alpha})
+    for (double& x : part->sensitivity) x = std::sqrt(x);
+  return out;
+}
+
 }  // namespace dofla::reference

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/reference/attention_case.h"
+#include "tests/reference/log_feature_gradients.h"
 
 namespace dofla::reference {
 
@@ -17,6 +18,14 @@ std::vector<double> log_kernel_hat(const AttentionCase& problem, int64_t sequenc
 std::vector<double> log_kernel(const AttentionCase& problem, int64_t sequence, int64_t head);
 
 std::vector<double> linear_attention(const AttentionCase& problem);  // [B, T, H, D]
+
+struct LinearAttentionReference {
+  Sensitive q, k, v, z, log_alpha;  // gradients, with their sensitivity to the weights
+};
+
+LinearAttentionReference linear_attention_backward(
+    const AttentionCase& problem,
+    const std::vector<double>& grad_out);  // [B, T, H, D]
 
 double log_sum_exp(const double* x, int64_t count);
 

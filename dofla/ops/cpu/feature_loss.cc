@@ -17,7 +17,7 @@
 #include "dofla/ops/cpu/feature_loss_row.h"
 #include "dofla/ops/cpu/positive_features.h"
 #include "dofla/ops/cpu/sgemm.h"
-#include "dofla/ops/cpu/vector_math.h"
+#include "dofla/ops/cpu/vector_rows.h"
 
 namespace dofla::cpu {
 namespace {
@@ -73,9 +73,9 @@ void fill_side(const HeadFeatures& features, const float* x, int64_t tokens, Sid
   half_norms(x, tokens, features.width, side.peak.data());
   for (int64_t t = 0; t < tokens; ++t) {
     float* logs = side.logs.data() + t * count;
-    const float top = largest(logs, count);
-    add_constant(-top, logs, count);
-    exp_shifted(logs, kLift, side.factor.data() + t * count, count);
+    const float top = row_max(logs, count);
+    add_constant(-top, count, logs);
+    exp_shifted(logs, kLift, count, side.factor.data() + t * count);
     side.peak[static_cast<size_t>(t)] = top - side.peak[static_cast<size_t>(t)];
   }
 }
@@ -90,7 +90,7 @@ class HeadLoss {
     fill_side(task_.features, task_.k, tokens, s_.key);
     s_.key_sums.assign(static_cast<size_t>(tokens * count), 0.0f);
     s_.shift = s_.key.peak;
-    add_constant(-2 * kLift, s_.shift.data(), tokens);
+    add_constant(-2 * kLift, tokens, s_.shift.data());
     s_.teacher.resize(static_cast<size_t>(kBlock * tokens));
     s_.student.resize(static_cast<size_t>(kBlock * tokens));
     s_.logits.resize(static_cast<size_t>(tokens));
@@ -98,7 +98,7 @@ class HeadLoss {
     s_.block_sums.resize(static_cast<size_t>(kBlock * count));
     for (int64_t first = 0; first < tokens; first += kBlock)
       block(first, std::min(first + kBlock, tokens));
-    add_product(s_.key.factor.data(), s_.key_sums.data(), s_.key.gradient.data(), tokens * count);
+    add_product(s_.key.factor.data(), s_.key_sums.data(), tokens * count, s_.key.gradient.data());
     return loss_;
   }
 
@@ -114,17 +114,16 @@ class HeadLoss {
     const float* query = s_.query.factor.data() + first * count;
     const float* key = s_.key.factor.data();
     const auto root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(width)));
-    sgemm(rows, keys, width, root, {task_.q + first * width, width}, transposed(task_.k, width),
-          0.0f, s_.teacher.data(), keys);
-    sgemm(rows, keys, count, 1.0f, {query, count}, transposed(key, count), 0.0f, s_.student.data(),
+    sgemm({.transpose_b = true, .alpha = root}, rows, keys, width, task_.q + first * width, width,
+          task_.k, width, s_.teacher.data(), keys);
+    sgemm({.transpose_b = true}, rows, keys, count, query, count, key, count, s_.student.data(),
           keys);
     for (int64_t i = first; i < last; ++i) row(i, first, keys);
-    sgemm(rows, count, keys, 1.0f, {s_.student.data(), keys}, {key, count}, 0.0f,
-          s_.block_sums.data(), count);
-    add_product(query, s_.block_sums.data(), s_.query.gradient.data() + first * count,
-                rows * count);
-    sgemm(keys, count, rows, 1.0f, transposed(s_.student.data(), keys), {query, count}, 1.0f,
-          s_.key_sums.data(), count);
+    sgemm({}, rows, count, keys, s_.student.data(), keys, key, count, s_.block_sums.data(), count);
+    add_product(query, s_.block_sums.data(), rows * count,
+                s_.query.gradient.data() + first * count);
+    sgemm({.transpose_a = true, .beta = 1}, keys, count, rows, s_.student.data(), keys, query,
+          count, s_.key_sums.data(), count);
   }
 
   // Turns row i of the student's products into Y.
@@ -166,9 +165,9 @@ class HeadLoss {
       case FeatureLossKind::kL2:
         break;
     }
-    add_constant(s_.query.peak[static_cast<size_t>(i)], logits, n);
+    add_constant(s_.query.peak[static_cast<size_t>(i)], n, logits);
     if (task_.options.scale == L2Scale::kRaw) return l2_row(teacher, logits, 0.0f, n);
-    const float wanted = std::max(largest(teacher, n), largest(logits, n) - kL2Headroom);
+    const float wanted = std::max(row_max(teacher, n), row_max(logits, n) - kL2Headroom);
     if (wanted > log_scale_) raise_scale(wanted, i, first, keys);
     return l2_row(teacher, logits, log_scale_, n);
   }
@@ -179,10 +178,10 @@ class HeadLoss {
     const int64_t count = task_.features.count;
     log_scale_ = wanted;
     loss_ *= factor;
-    scale(factor, s_.query.gradient.data(), i * count);
-    scale(factor, s_.key.gradient.data(), task_.tokens * count);
-    scale(factor, s_.key_sums.data(), task_.tokens * count);
-    scale(factor, s_.student.data(), (i - first) * keys);
+    scale_row(factor, i * count, s_.query.gradient.data());
+    scale_row(factor, task_.tokens * count, s_.key.gradient.data());
+    scale_row(factor, task_.tokens * count, s_.key_sums.data());
+    scale_row(factor, (i - first) * keys, s_.student.data());
   }
 
   const Task& task_;
@@ -190,32 +189,6 @@ class HeadLoss {
   double loss_ = 0;
   float log_scale_ = -std::numeric_limits<float>::infinity();
 };
-
-// Gradients of the log features to gradients of z and log α.
-void feature_gradients(const Task& task, const Scratch& s, float* grad_z, float* grad_log_alpha) {
-  const int64_t count = task.features.count, width = task.features.width;
-  std::fill_n(grad_log_alpha, count, 0.0f);
-  float beta = 0.0f;
-  for (const auto& [side, x] : {std::pair(&s.query, task.q), std::pair(&s.key, task.k)}) {
-    sgemm(count, width, task.tokens, task.features.inner_scale,
-          transposed(side->gradient.data(), count), {x, width}, beta, grad_z, width);
-    beta = 1.0f;
-    for (int64_t t = 0; t < task.tokens; ++t)
-      add_scaled(side->gradient.data() + t * count, 0.5f, grad_log_alpha, count);
-  }
-}
-
-// Sums the sequences' parts [B, n] in order, so that the result never depends on the threads.
-Tensor sum_over_batch(const Tensor& parts, float factor) {
-  Tensor out = parts.slice(0, 1).clone();
-  const int64_t n = out.count();
-  for (int64_t b = 1; b < parts.size(0); ++b)
-    add_scaled(parts.data<float>() + b * n, 1.0f, out.data<float>(), n);
-  scale(factor, out.data<float>(), n);
-  Shape shape = parts.shape();
-  shape.erase(shape.begin());
-  return out.reshape(shape);
-}
 
 }  // namespace
 
@@ -227,7 +200,8 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   const std::vector<int64_t> offsets = features.offsets();
   std::vector<Scratch> scratch(static_cast<size_t>(thread_count()));
   std::vector<double> loss(static_cast<size_t>(batch * heads));
-  Tensor grad_z({batch, total, width}), grad_log_alpha({batch, total});
+  Tensor grad_z = Tensor::zeros({batch, total, width});
+  Tensor grad_log_alpha = Tensor::zeros({batch, total});
   parallel_for(batch * heads, [&, to_z = grad_z.data<float>(),
                                to_log_alpha = grad_log_alpha.data<float>()](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads;
@@ -237,7 +211,10 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
     Scratch& mine = scratch[static_cast<size_t>(omp_get_thread_num())];
     loss[static_cast<size_t>(index)] = HeadLoss(task, mine).run();
     const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
-    feature_gradients(task, mine, to_z + feature * width, to_log_alpha + feature);
+    add_feature_gradients(task.features, task.q, mine.query.gradient.data(), tokens,
+                          to_z + feature * width, to_log_alpha + feature);
+    add_feature_gradients(task.features, task.k, mine.key.gradient.data(), tokens,
+                          to_z + feature * width, to_log_alpha + feature);
   });
   FeatureLoss out;
   const double rows = static_cast<double>(batch) * static_cast<double>(tokens);

@@ -12,41 +12,15 @@ HWY_BEFORE_NAMESPACE();
 namespace dofla::cpu {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE float row_max(const float* x, int64_t n) {
-  return lanes_max(fold(
-      n, hn::Set(Floats(), kLowest), kLowest, [](Vector acc, Vector a) { return hn::Max(acc, a); },
-      x));
-}
-
-// x = exp(x - largest), and the sum of that.
-HWY_INLINE float exp_row(float* x, float largest, int64_t n) {
-  const Floats d;
-  const Vector down = hn::Set(d, largest);
-  Vector total = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) {
-    const Vector y = exp(hn::Sub(load(x + i), down));
-    total = hn::Add(total, y);
-    store(y, x + i);
-  }
-  if (i < n) {
-    const Vector y = exp(hn::Sub(load_part(x + i, n - i, kLowest), down));
-    total = hn::Add(total, y);
-    store_part(y, x + i, n - i);
-  }
-  return lanes_sum(total);
-}
-
 double SoftmaxRow(float* teacher, float* student, int64_t n) {
   const Floats d;
-  const float teacher_sum = exp_row(teacher, row_max(teacher, n), n);
+  const float teacher_sum = exp_in_place(largest(teacher, n), n, teacher);
   // log p̂ is needed beside p̂, so the student's exponentials are taken twice over one row in cache.
-  const float student_max = row_max(student, n);
+  const float student_max = largest(student, n);
   const Vector down = hn::Set(d, student_max);
   const float student_sum = lanes_sum(fold(
       n, hn::Zero(d), kLowest,
-      [&](Vector acc, Vector x) { return hn::Add(acc, exp(hn::Sub(x, down))); },
-      static_cast<const float*>(student)));
+      [&](Vector acc, Vector x) { return hn::Add(acc, exp(hn::Sub(x, down))); }, fixed(student)));
   const Vector normalizer = hn::Set(d, student_max + std::log(student_sum));
   const Vector teacher_scale = hn::Set(d, 1.0f / teacher_sum);
   Vector loss = hn::Zero(d);
@@ -56,14 +30,14 @@ double SoftmaxRow(float* teacher, float* student, int64_t n) {
     loss = hn::NegMulAdd(p, log_p_hat, loss);
     return hn::Sub(exp(log_p_hat), p);
   };
-  map(n, student, step, static_cast<const float*>(teacher), static_cast<const float*>(student));
+  map(n, student, step, fixed(teacher), fixed(student));
   return lanes_sum(loss);
 }
 
 double AttentionMseRow(float* teacher, float* student, int64_t n) {
   const Floats d;
-  const Vector teacher_scale = hn::Set(d, 1.0f / exp_row(teacher, row_max(teacher, n), n));
-  const Vector student_scale = hn::Set(d, 1.0f / exp_row(student, row_max(student, n), n));
+  const Vector teacher_scale = hn::Set(d, 1.0f / exp_in_place(largest(teacher, n), n, teacher));
+  const Vector student_scale = hn::Set(d, 1.0f / exp_in_place(largest(student, n), n, student));
   Vector loss = hn::Zero(d), mean = hn::Zero(d);  // mean: Σ p̂ (p̂ − p)
   map(
       n, teacher,
@@ -74,7 +48,7 @@ double AttentionMseRow(float* teacher, float* student, int64_t n) {
         mean = hn::MulAdd(p_hat, error, mean);
         return error;
       },
-      static_cast<const float*>(teacher), static_cast<const float*>(student));
+      fixed(teacher), fixed(student));
   const Vector center = hn::Set(d, lanes_sum(mean));
   const Vector twice = hn::Add(student_scale, student_scale);
   map(
@@ -82,7 +56,7 @@ double AttentionMseRow(float* teacher, float* student, int64_t n) {
       [&](Vector error, Vector weight_hat) {
         return hn::Mul(hn::Mul(twice, weight_hat), hn::Sub(error, center));
       },
-      static_cast<const float*>(teacher), static_cast<const float*>(student));
+      fixed(teacher), fixed(student));
   return lanes_sum(loss);
 }
 
@@ -132,23 +106,20 @@ int64_t RowLogits(const float* product, const float* shift, float smallest, floa
 
 void DivideRow(const float* gradient, float* product, int64_t n) {
   map(
-      n, product, [](Vector g, Vector x) { return hn::Div(g, x); }, gradient,
-      static_cast<const float*>(product));
+      n, product, [](Vector g, Vector x) { return hn::Div(g, x); }, gradient, fixed(product));
 }
 
 float LogSumExpOfSum(const float* x, const float* y, int64_t n) {
   const Floats d;
-  const float largest = lanes_max(fold(
-      n, hn::Set(d, kLowest), kLowest,
-      [](Vector acc, Vector a, Vector b) { return hn::Max(acc, hn::Add(a, b)); }, x, y));
-  const Vector down = hn::Set(d, largest);
+  const float top = largest_sum(x, y, n);
+  const Vector down = hn::Set(d, top);
   const Vector sum = fold(
       n, hn::Zero(d), kLowest,
       [&](Vector acc, Vector a, Vector b) {
         return hn::Add(acc, exp(hn::Sub(hn::Add(a, b), down)));
       },
       x, y);
-  return largest + std::log(lanes_sum(sum));
+  return top + std::log(lanes_sum(sum));
 }
 
 void AddPairGradient(const float* x, const float* y, float log_sum, float gradient, float* grad_x,
@@ -158,8 +129,8 @@ void AddPairGradient(const float* x, const float* y, float log_sum, float gradie
   const auto share = [&](Vector a, Vector b, Vector g) {
     return hn::MulAdd(factor, exp(hn::Sub(hn::Add(a, b), down)), g);
   };
-  map(n, grad_x, share, x, y, static_cast<const float*>(grad_x));
-  map(n, grad_y, share, x, y, static_cast<const float*>(grad_y));
+  map(n, grad_x, share, x, y, fixed(grad_x));
+  map(n, grad_y, share, x, y, fixed(grad_y));
 }
 
 }  // namespace HWY_NAMESPACE

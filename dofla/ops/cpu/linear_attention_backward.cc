@@ -1,7 +1,222 @@
+// With D_i the denominator of row i, g_i its output's gradient and e_i = g_i·out_i, every pair j ≤
+// i receives ∂loss / ∂log(φ̃_m(q_i) φ̃_m(k_j)) = ψ_im φ̃_m(k_j) (g_i·v_j − e_i), where ψ_im = φ̃_m(q_i)
+// / D_i. The queries' gradients sum over earlier keys and come with a forward sweep; those of keys
+// and values sum over later queries and come with a backward sweep, which carries Σ_i ψ_im g_i and
+// Σ_i ψ_im e_i the way the state carries its sums. A weight ψ φ̃ is never above 1.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "dofla/core/parallel.h"
 #include "dofla/ops/cpu/linear_attention.h"
+#include "dofla/ops/cpu/linear_attention_chunk.h"
+#include "dofla/ops/cpu/positive_features.h"
+#include "dofla/ops/cpu/sgemm.h"
+#include "dofla/ops/cpu/vector_rows.h"
+
 namespace dofla::cpu {
-LinearAttentionGradients linear_attention_backward(const Tensor&, const Tensor&, const Tensor&,
-                                                   const Features&, const Tensor&, int64_t) {
-  return {};
+namespace {
+
+// A chunk is split when a later key, seen from an earlier query's scale, exceeds e^60.
+constexpr float kLargestLogKey = 60.0f;
+
+std::vector<float> floats(int64_t count, float value = 0.0f) {
+  return std::vector<float>(static_cast<size_t>(count), value);
 }
+
+class HeadBackward {
+ public:
+  HeadBackward(const HeadFeatures& features, const float* q, const float* k, const float* v,
+               const float* grad_out, int64_t grad_stride, int64_t tokens, int64_t chunk)
+      : f_(features),
+        q_(q),
+        k_(k),
+        v_(v),
+        g_(grad_out),
+        g_stride_(grad_stride),
+        tokens_(tokens),
+        chunk_(std::min(chunk, tokens)),
+        count_(features.count),
+        width_(features.width) {}
+
+  void run(float* grad_q, float* grad_k, float* grad_v, float* grad_z, float* grad_log_alpha) {
+    log_features_without_norm(f_, q_, tokens_, log_q_.data());
+    log_features(f_, k_, tokens_, log_k_.data());
+    for (int64_t at = 0; at < tokens_; at += chunk_)
+      sweep_queries(at, std::min(at + chunk_, tokens_));
+    clear_sums();
+    for (int64_t end = tokens_; end > 0; end -= std::min(end, chunk_))
+      sweep_keys(std::max(end - chunk_, int64_t{0}), end, grad_v);
+    finish(grad_q, grad_k, grad_z, grad_log_alpha);
+  }
+
+ private:
+  HeadState sums() { return {log_max_.data(), a_.data(), b_.data(), count_, width_}; }
+
+  void clear_sums() {
+    std::fill(log_max_.begin(), log_max_.end(), -std::numeric_limits<float>::infinity());
+    std::fill(a_.begin(), a_.end(), 0.0f);
+    std::fill(b_.begin(), b_.end(), 0.0f);
+  }
+
+  // Queries of tokens [first, last): their gradients, e, and ψ in place of log φ̃(q).
+  void sweep_queries(int64_t first, int64_t last) {
+    const int64_t rows = last - first;
+    float* log_q = log_q_.data() + first * count_;
+    const float* v = v_ + first * width_;
+    HeadState state = sums();
+    if (!factor_chunk(state, log_q, log_k_.data() + first * count_, rows, factors_)) {
+      sweep_queries(first, first + rows / 2);
+      return sweep_queries(first + rows / 2, last);
+    }
+    decay_state(factors_, state);
+    chunk_output(state, factors_, v, rows, out_.data(), width_);
+    const float* g = g_ + first * g_stride_;
+    float* gradient = grad_q_.data() + first * count_;
+    sgemm({.transpose_b = true}, rows, rows, width_, g, g_stride_, v, width_, pair_.data(), rows);
+    sgemm({.transpose_b = true}, rows, count_, width_, g, g_stride_, b_.data(), width_, gradient,
+          count_);
+    for (int64_t i = 0; i < rows; ++i) {
+      const float e = dot(g + i * g_stride_, out_.data() + i * width_, width_);
+      e_[static_cast<size_t>(first + i)] = e;
+      add_constant(-e, i + 1, pair_.data() + i * rows);
+      std::fill(pair_.data() + i * rows + i + 1, pair_.data() + (i + 1) * rows, 0.0f);
+      add_scaled(a_.data(), -e, count_, gradient + i * count_);
+    }
+    sgemm({.beta = 1}, rows, count_, rows, pair_.data(), rows, factors_.key.data(), count_,
+          gradient, count_);
+    for (int64_t i = 0; i < rows; ++i) {
+      const float denominator = factors_.denominator[static_cast<size_t>(i)];
+      scale_row(1.0f / denominator, count_, gradient + i * count_);
+      multiply(factors_.query.data() + i * count_, count_, gradient + i * count_);
+      const float log_total = factors_.shift[static_cast<size_t>(i)] + std::log(denominator);
+      add_constant(-log_total, count_, log_q + i * count_);
+    }
+    absorb_chunk(factors_, v, rows, state);
+  }
+
+  // Keys and values of tokens [first, last), after all later ones. The sums now run over queries:
+  // log_max of log ψ, a of ψ e, b of ψ g.
+  void sweep_keys(int64_t first, int64_t last, float* grad_v) {
+    const int64_t rows = last - first;
+    if (!factor_keys(first, rows)) {
+      sweep_keys(first + rows / 2, last, grad_v);
+      return sweep_keys(first, first + rows / 2, grad_v);
+    }
+    HeadState state = sums();
+    decay_state(factors_, state);
+    const float* g = g_ + first * g_stride_;
+    const float* v = v_ + first * width_;
+    const float* e = e_.data() + first;
+    const float* psi = factors_.query.data();
+    const float* key = factors_.key.data();
+    float* weight = factors_.weight.data();
+    float* gradient = grad_k_.data() + first * count_;
+    sgemm({.transpose_b = true}, rows, rows, count_, key, count_, psi, count_, weight, rows);
+    sgemm({.transpose_b = true}, rows, rows, width_, v, width_, g, g_stride_, pair_.data(), rows);
+    sgemm({.transpose_b = true}, rows, count_, width_, v, width_, b_.data(), width_, gradient,
+          count_);
+    for (int64_t j = 0; j < rows; ++j) {
+      std::fill_n(weight + j * rows, j, 0.0f);
+      std::fill_n(pair_.data() + j * rows, j, 0.0f);
+      add_scaled(e + j, -1.0f, rows - j, pair_.data() + j * rows + j);
+      add_scaled(a_.data(), -1.0f, count_, gradient + j * count_);
+    }
+    sgemm({.beta = 1}, rows, count_, rows, pair_.data(), rows, psi, count_, gradient, count_);
+    multiply(key, rows * count_, gradient);
+    float* to = grad_v + first * width_;
+    sgemm({}, rows, width_, count_, key, count_, b_.data(), width_, to, width_);
+    sgemm({.beta = 1}, rows, width_, rows, weight, rows, g, g_stride_, to, width_);
+
+    for (int64_t i = 0; i < rows; ++i) add_scaled(psi + i * count_, e[i], count_, a_.data());
+    sgemm({.transpose_a = true, .beta = 1}, count_, width_, rows, psi, count_, g, g_stride_,
+          b_.data(), width_);
+  }
+
+  // ψ and φ̃(k) as factors, relative to the largest log ψ_m of the chunk and of all later queries.
+  // False when a key's factor would be too large, which takes an earlier query in the chunk.
+  bool factor_keys(int64_t first, int64_t rows) {
+    float* peak = factors_.peak.data();
+    std::copy_n(log_max_.data(), count_, peak);
+    const float* log_psi = log_q_.data() + first * count_;
+    const float* log_k = log_k_.data() + first * count_;
+    for (int64_t i = 0; i < rows; ++i) keep_larger(log_psi + i * count_, count_, peak);
+    for (int64_t i = 0; i < rows; ++i) {
+      if (rows > 1 && max_of_sum(log_k + i * count_, peak, count_) > kLargestLogKey) return false;
+      exp_of_sum(log_k + i * count_, peak, 0.0f, count_, factors_.key.data() + i * count_);
+      exp_of_difference(log_psi + i * count_, peak, count_, factors_.query.data() + i * count_);
+    }
+    exp_of_difference(log_max_.data(), peak, count_, factors_.decay.data());
+    std::copy_n(a_.data(), count_, factors_.faded.data());
+    multiply(factors_.decay.data(), count_, factors_.faded.data());
+    return true;
+  }
+
+  // From log features to q, k, z and log α. A row's factor exp(−|q|²/(2√d)) cancels in the output,
+  // so its gradient is 0; that of a key does not.
+  void finish(float* grad_q, float* grad_k, float* grad_z, float* grad_log_alpha) {
+    const Sgemm how{.alpha = f_.inner_scale};
+    sgemm(how, tokens_, width_, count_, grad_q_.data(), count_, f_.z, width_, grad_q, width_);
+    sgemm(how, tokens_, width_, count_, grad_k_.data(), count_, f_.z, width_, grad_k, width_);
+    const auto root = static_cast<float>(1 / std::sqrt(static_cast<double>(width_)));
+    for (int64_t j = 0; j < tokens_; ++j)
+      add_scaled(k_ + j * width_, -root * row_sum(grad_k_.data() + j * count_, count_), width_,
+                 grad_k + j * width_);
+    add_feature_gradients(f_, q_, grad_q_.data(), tokens_, grad_z, grad_log_alpha);
+    add_feature_gradients(f_, k_, grad_k_.data(), tokens_, grad_z, grad_log_alpha);
+  }
+
+  const HeadFeatures& f_;
+  const float *q_, *k_, *v_, *g_;
+  const int64_t g_stride_, tokens_, chunk_, count_, width_;
+
+  std::vector<float> log_q_ = floats(tokens_ * count_), log_k_ = floats(tokens_ * count_);
+  std::vector<float> grad_q_ = floats(tokens_ * count_), grad_k_ = floats(tokens_ * count_);
+  std::vector<float> e_ = floats(tokens_);
+  std::vector<float> log_max_ = floats(count_, -std::numeric_limits<float>::infinity());
+  std::vector<float> a_ = floats(count_), b_ = floats(count_ * width_);
+  std::vector<float> out_ = floats(chunk_ * width_), pair_ = floats(chunk_ * chunk_);
+  ChunkFactors factors_{chunk_, count_};
+};
+
+// [B, H, T, D] to [B, Hkv, T, D]: the query heads that share a key head add up, in order.
+Tensor sum_over_groups(const Tensor& parts, int64_t key_heads) {
+  if (parts.size(1) == key_heads) return parts;
+  Tensor out = Tensor::zeros({parts.size(0), key_heads, parts.size(2), parts.size(3)});
+  const int64_t size = parts.size(2) * parts.size(3), group = parts.size(1) / key_heads;
+  for (int64_t head = 0; head < parts.size(0) * parts.size(1); ++head)
+    add_scaled(parts.data<float>() + head * size, 1.0f, size,
+               out.data<float>() + head / group * size);
+  return out;
+}
+
+}  // namespace
+
+LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
+                                                   const Tensor& v, const Features& features,
+                                                   const Tensor& grad_out, int64_t chunk) {
+  const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
+  const int64_t key_heads = k.size(1), total = features.total();
+  const std::vector<HeadFeatures> head = head_features(features);
+  const std::vector<int64_t> offsets = features.offsets();
+  Tensor grad_q(q.shape()), grad_k(q.shape()), grad_v(q.shape());
+  Tensor grad_z = Tensor::zeros({batch, total, width});
+  Tensor grad_log_alpha = Tensor::zeros({batch, total});
+  float* const to[] = {grad_q.data<float>(), grad_k.data<float>(), grad_v.data<float>(),
+                       grad_z.data<float>(), grad_log_alpha.data<float>()};
+  parallel_for(tokens == 0 ? 0 : batch * heads, [&](int64_t index) {
+    const int64_t sequence = index / heads, h = index % heads, size = tokens * width;
+    const int64_t key_head = sequence * key_heads + h / (heads / key_heads);
+    const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
+    const float* g = grad_out.data<float>() + (sequence * tokens * heads + h) * width;
+    HeadBackward(head[static_cast<size_t>(h)], q.data<float>() + index * size,
+                 k.data<float>() + key_head * size, v.data<float>() + key_head * size, g,
+                 heads * width, tokens, chunk)
+        .run(to[0] + index * size, to[1] + index * size, to[2] + index * size,
+             to[3] + feature * width, to[4] + feature);
+  });
+  return {grad_q, sum_over_groups(grad_k, key_heads), sum_over_groups(grad_v, key_heads),
+          sum_over_batch(grad_z, 1.0f), sum_over_batch(grad_log_alpha, 1.0f)};
+}
+
 }  // namespace dofla::cpu

@@ -62,33 +62,29 @@ void AttendToken(const float* log_q, const float* log_k, const float* v, HeadSta
   float* query = scratch + 2 * count;
 
   map(
-      count, query, [](Vector seen, Vector k) { return hn::Max(seen, k); },
-      static_cast<const float*>(state.log_max), log_k);  // the new peak, until it is needed no more
+      count, query, [](Vector seen, Vector k) { return hn::Max(seen, k); }, fixed(state.log_max),
+      log_k);  // the new peak, until it is needed no more
   const float* peak = query;
   map(
       count, decay, [](Vector seen, Vector top) { return exp(hn::Sub(seen, top)); },
-      static_cast<const float*>(state.log_max), peak);
+      fixed(state.log_max), peak);
   map(
       count, key, [](Vector k, Vector top) { return exp(hn::Sub(k, top)); }, log_k, peak);
   map(
       count, state.a, [](Vector a, Vector left, Vector k) { return hn::MulAdd(a, left, k); },
-      static_cast<const float*>(state.a), static_cast<const float*>(decay),
-      static_cast<const float*>(key));
+      fixed(state.a), fixed(decay), fixed(key));
   map(
       count, state.log_max, [](Vector top) { return top; }, peak);
 
-  const Vector lowest = hn::Set(Floats(), kLowest);
-  const float shift = lanes_max(fold(
-      count, lowest, kLowest,
-      [](Vector acc, Vector q, Vector top) { return hn::Max(acc, hn::Add(q, top)); }, log_q, peak));
+  const float shift = largest_sum(log_q, peak, count);
   const Vector down = hn::Set(Floats(), shift);
   map(
       count, query, [&](Vector q, Vector top) { return exp(hn::Sub(hn::Add(q, top), down)); },
-      log_q, static_cast<const float*>(state.log_max));
+      log_q, fixed(state.log_max));
   const float denominator = lanes_sum(fold(
       count, hn::Zero(Floats()), 0.0f,
-      [](Vector acc, Vector q, Vector a) { return hn::MulAdd(q, a, acc); },
-      static_cast<const float*>(query), static_cast<const float*>(state.a)));
+      [](Vector acc, Vector q, Vector a) { return hn::MulAdd(q, a, acc); }, fixed(query),
+      fixed(state.a)));
 
   const Token token{decay, key, query};
   const float inverse = 1.0f / denominator;

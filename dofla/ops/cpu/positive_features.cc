@@ -5,7 +5,7 @@
 
 #include "dofla/core/parallel.h"
 #include "dofla/ops/cpu/sgemm.h"
-#include "dofla/ops/cpu/vector_math.h"
+#include "dofla/ops/cpu/vector_rows.h"
 
 namespace dofla::cpu {
 
@@ -33,9 +33,9 @@ void log_features_without_norm(const HeadFeatures& features, const float* x, int
   const int64_t count = features.count;
   for (int64_t t = 0; t < rows; ++t) std::copy_n(features.offset.data(), count, out + t * count);
   if (rows == 1)
-    return add_matrix_vector(features.z, x, features.inner_scale, out, count, features.width);
-  sgemm(rows, count, features.width, features.inner_scale, {x, features.width},
-        transposed(features.z, features.width), 1.0f, out, count);
+    return add_matrix_vector(features.z, x, features.inner_scale, count, features.width, out);
+  sgemm({.transpose_b = true, .alpha = features.inner_scale, .beta = 1}, rows, count,
+        features.width, x, features.width, features.z, features.width, out, count);
 }
 
 void half_norms(const float* x, int64_t rows, int64_t width, float* out) {
@@ -48,8 +48,25 @@ void log_features(const HeadFeatures& features, const float* x, int64_t rows, fl
   for (int64_t t = 0; t < rows; ++t) {
     float half_norm = 0;
     half_norms(x + t * features.width, 1, features.width, &half_norm);
-    add_constant(-half_norm, out + t * features.count, features.count);
+    add_constant(-half_norm, features.count, out + t * features.count);
   }
+}
+
+void add_feature_gradients(const HeadFeatures& features, const float* x, const float* gradient,
+                           int64_t rows, float* grad_z, float* grad_log_alpha) {
+  const int64_t count = features.count, width = features.width;
+  sgemm({.transpose_a = true, .alpha = features.inner_scale, .beta = 1}, count, width, rows,
+        gradient, count, x, width, grad_z, width);
+  for (int64_t t = 0; t < rows; ++t) add_scaled(gradient + t * count, 0.5f, count, grad_log_alpha);
+}
+
+Tensor sum_over_batch(const Tensor& parts, float factor) {
+  Shape shape = parts.shape();
+  shape.erase(shape.begin());
+  Tensor out = Tensor::zeros(shape);
+  for (int64_t b = 0; b < parts.size(0); ++b)
+    add_scaled(parts.data<float>() + b * out.count(), factor, out.count(), out.data<float>());
+  return out;
 }
 
 Tensor log_positive_features(const Tensor& x, const Features& features) {

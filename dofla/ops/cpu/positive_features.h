@@ -6,7 +6,7 @@
 
 namespace dofla::cpu {
 
-// The features of one head, ready for use: z scaled by nothing, the constants of log φ̃ gathered.
+// The features of one head, with the constants of log φ̃ worked out.
 struct HeadFeatures {
   const float* z;             // [M, D]
   int64_t count;              // M
@@ -30,6 +30,18 @@ void half_norms(const float* x,  // [rows, D]
 
 // log φ̃ whole.
 void log_features(const HeadFeatures& features, const float* x, int64_t rows, float* out);
+
+// Hands the gradients of log φ̃ on to z and log α, which they are added to.
+void add_feature_gradients(const HeadFeatures& features,
+                           const float* x,         // [rows, D]
+                           const float* gradient,  // [rows, M]
+                           int64_t rows,
+                           float* grad_z,           // [M, D]
+                           float* grad_log_alpha);  // [M]
+
+// factor · the sum over the first axis, in order: the result never depends on the threads that
+// computed the parts.
+Tensor sum_over_batch(const Tensor& parts, float factor);
 
 Tensor log_positive_features(const Tensor& x, const Features& features);
 

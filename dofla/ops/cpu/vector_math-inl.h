@@ -1,6 +1,6 @@
 // What the vectorised kernels share: exp, log and loops whose last, partial vector goes through a
 // small buffer, so that no kernel reads or writes past its arrays. Included once per target by the
-// Highway machinery; see vector_math.cc for the frame that a kernel file needs.
+// Highway machinery; see vector_rows.cc for the frame that a kernel file needs.
 #if defined(DOFLA_OPS_CPU_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DOFLA_OPS_CPU_VECTOR_MATH_INL_H_
 #undef DOFLA_OPS_CPU_VECTOR_MATH_INL_H_
@@ -75,6 +75,8 @@ HWY_INLINE Vector fold(int64_t n, Vector accumulator, float fill, const F& f, co
   return accumulator;
 }
 
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
 HWY_INLINE float lanes_sum(Vector v) {
   return hn::GetLane(hn::SumOfLanes(Floats(), v));
 }
@@ -82,7 +84,38 @@ HWY_INLINE float lanes_max(Vector v) {
   return hn::GetLane(hn::MaxOfLanes(Floats(), v));
 }
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
+// A row that a kernel both reads and writes, as map and fold want it.
+HWY_INLINE const float* fixed(float* x) {
+  return x;
+}
+
+HWY_INLINE float largest(const float* x, int64_t n) {
+  const auto step = [](Vector most, Vector a) { return hn::Max(most, a); };
+  return lanes_max(fold(n, hn::Set(Floats(), kLowest), kLowest, step, x));
+}
+
+HWY_INLINE float largest_sum(const float* x, const float* y, int64_t n) {
+  const auto step = [](Vector most, Vector a, Vector b) { return hn::Max(most, hn::Add(a, b)); };
+  return lanes_max(fold(n, hn::Set(Floats(), kLowest), kLowest, step, x, y));
+}
+
+// x = exp(x − shift); returns the sum.
+HWY_INLINE float exp_in_place(float shift, int64_t n, float* x) {
+  const Vector down = hn::Set(Floats(), shift);
+  Vector total = hn::Zero(Floats());
+  int64_t i = 0;
+  for (; i + lanes() <= n; i += lanes()) {
+    const Vector y = exp(hn::Sub(load(x + i), down));
+    total = hn::Add(total, y);
+    store(y, x + i);
+  }
+  if (i < n) {
+    const Vector y = exp(hn::Sub(load_part(x + i, n - i, kLowest), down));
+    total = hn::Add(total, y);
+    store_part(y, x + i, n - i);
+  }
+  return lanes_sum(total);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace dofla::cpu

@@ -1,98 +1,121 @@
 #include "dofla/ops/cpu/vector_rows.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dofla/ops/cpu/vector_rows.cc"
 #include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-// After highway.h: it needs the target that foreach_target.h chose.
-#include <hwy/contrib/math/math-inl.h>
+// After foreach_target.h: it is compiled for the target chosen there.
+#include "dofla/ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dofla::cpu::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using Floats = hn::ScalableTag<float>;
-using Vector = hn::Vec<Floats>;
+HWY_INLINE Vector add_dot(Vector sum, Vector a, Vector b) {
+  return hn::MulAdd(a, b, sum);
+}
 
 float Dot(const float* a, const float* b, int64_t count) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  Vector sum0 = hn::Zero(d), sum1 = sum0;
+  Vector sum0 = hn::Zero(Floats()), sum1 = sum0;  // two sums hide the latency of the additions
   int64_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    sum0 = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum0);
-    sum1 = hn::MulAdd(hn::LoadU(d, a + i + lanes), hn::LoadU(d, b + i + lanes), sum1);
+  for (; i + 2 * lanes() <= count; i += 2 * lanes()) {
+    sum0 = add_dot(sum0, load(a + i), load(b + i));
+    sum1 = add_dot(sum1, load(a + i + lanes()), load(b + i + lanes()));
   }
-  for (; i + lanes <= count; i += lanes)
-    sum0 = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum0);
-  float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
-  for (; i < count; ++i) total += a[i] * b[i];
-  return total;
+  return lanes_sum(fold(count - i, hn::Add(sum0, sum1), 0.0f, add_dot, a + i, b + i));
 }
 
-void AddScaled(const float* x, float scale, int64_t count, float* y) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector factor = hn::Set(d, scale);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, x + i), factor, hn::LoadU(d, y + i)), d, y + i);
-  for (; i < count; ++i) y[i] += scale * x[i];
-}
-
-void ScaleRow(float scale, int64_t count, float* x) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector factor = hn::Set(d, scale);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, x + i);
-  for (; i < count; ++i) x[i] *= scale;
+float RowSum(const float* x, int64_t count) {
+  const auto step = [](Vector sum, Vector a) { return hn::Add(sum, a); };
+  return lanes_sum(fold(count, hn::Zero(Floats()), 0.0f, step, x));
 }
 
 float RowMax(const float* x, int64_t count) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  float best = -std::numeric_limits<float>::infinity();
-  Vector most = hn::Set(d, best);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) most = hn::Max(most, hn::LoadU(d, x + i));
-  best = hn::GetLane(hn::MaxOfLanes(d, most));
-  for (; i < count; ++i) best = std::max(best, x[i]);
-  return best;
+  return largest(x, count);
 }
 
-float ExpAndSum(float shift, int64_t count, float* x) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector offset = hn::Set(d, shift);
-  Vector sum = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const Vector e = hn::Exp(d, hn::Sub(hn::LoadU(d, x + i), offset));
-    hn::StoreU(e, d, x + i);
-    sum = hn::Add(sum, e);
-  }
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < count; ++i) total += x[i] = std::exp(x[i] - shift);
-  return total;
+float MaxOfSum(const float* x, const float* y, int64_t count) {
+  return largest_sum(x, y, count);
 }
 
 float LogSumExp(const float* x, int64_t count) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float shift = RowMax(x, count);
-  const Vector offset = hn::Set(d, shift);
-  Vector sum = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    sum = hn::Add(sum, hn::Exp(d, hn::Sub(hn::LoadU(d, x + i), offset)));
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < count; ++i) total += std::exp(x[i] - shift);
-  return shift + std::log(total);
+  const float shift = largest(x, count);
+  const Vector offset = hn::Set(Floats(), shift);
+  const auto step = [&](Vector sum, Vector a) { return hn::Add(sum, exp(hn::Sub(a, offset))); };
+  return shift + std::log(lanes_sum(fold(count, hn::Zero(Floats()), kLowest, step, x)));
+}
+
+void AddScaled(const float* x, float scale, int64_t count, float* y) {
+  const Vector factor = hn::Set(Floats(), scale);
+  map(
+      count, y, [&](Vector a, Vector b) { return hn::MulAdd(a, factor, b); }, x, fixed(y));
+}
+
+void AddProduct(const float* x, const float* y, int64_t count, float* z) {
+  map(
+      count, z, [](Vector a, Vector b, Vector c) { return hn::MulAdd(a, b, c); }, x, y, fixed(z));
+}
+
+void AddConstant(float c, int64_t count, float* x) {
+  const Vector shift = hn::Set(Floats(), c);
+  map(
+      count, x, [&](Vector a) { return hn::Add(a, shift); }, fixed(x));
+}
+
+void ScaleRow(float scale, int64_t count, float* x) {
+  const Vector factor = hn::Set(Floats(), scale);
+  map(
+      count, x, [&](Vector a) { return hn::Mul(a, factor); }, fixed(x));
+}
+
+void Multiply(const float* x, int64_t count, float* y) {
+  map(
+      count, y, [](Vector a, Vector b) { return hn::Mul(a, b); }, x, fixed(y));
+}
+
+void KeepLarger(const float* x, int64_t count, float* y) {
+  map(
+      count, y, [](Vector a, Vector b) { return hn::Max(a, b); }, x, fixed(y));
+}
+
+float ExpAndSum(float shift, int64_t count, float* x) {
+  return exp_in_place(shift, count, x);
+}
+
+void ExpShifted(const float* x, float c, int64_t count, float* out) {
+  const Vector shift = hn::Set(Floats(), c);
+  map(
+      count, out, [&](Vector a) { return exp(hn::Add(a, shift)); }, x);
+}
+
+void ExpOfSum(const float* x, const float* y, float c, int64_t count, float* out) {
+  const Vector shift = hn::Set(Floats(), c);
+  map(
+      count, out, [&](Vector a, Vector b) { return exp(hn::Add(hn::Add(a, b), shift)); }, x, y);
+}
+
+void ExpOfDifference(const float* x, const float* y, int64_t count, float* out) {
+  map(
+      count, out, [](Vector a, Vector b) { return exp(hn::Sub(a, b)); }, x, y);
+}
+
+void AddMatrixVector(const float* a, const float* x, float c, int64_t rows, int64_t count,
+                     float* y) {
+  const Vector zero = hn::Zero(Floats());
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) {  // four rows share the loads of x
+    const float* row = a + r * count;
+    Vector sums[4] = {zero, zero, zero, zero};
+    int64_t i = 0;
+    for (; i + lanes() <= count; i += lanes()) {
+      const Vector v = load(x + i);
+      for (int64_t j = 0; j < 4; ++j) sums[j] = add_dot(sums[j], v, load(row + j * count + i));
+    }
+    for (int64_t j = 0; j < 4; ++j)
+      y[r + j] +=
+          c * lanes_sum(fold(count - i, sums[j], 0.0f, add_dot, x + i, row + j * count + i));
+  }
+  for (; r < rows; ++r) y[r] += c * lanes_sum(fold(count, zero, 0.0f, add_dot, x, a + r * count));
 }
 
 }  // namespace dofla::cpu::HWY_NAMESPACE
@@ -102,29 +125,70 @@ HWY_AFTER_NAMESPACE();
 namespace dofla::cpu {
 
 HWY_EXPORT(Dot);
-HWY_EXPORT(AddScaled);
-HWY_EXPORT(ScaleRow);
+HWY_EXPORT(RowSum);
 HWY_EXPORT(RowMax);
-HWY_EXPORT(ExpAndSum);
+HWY_EXPORT(MaxOfSum);
 HWY_EXPORT(LogSumExp);
+HWY_EXPORT(AddScaled);
+HWY_EXPORT(AddProduct);
+HWY_EXPORT(AddConstant);
+HWY_EXPORT(ScaleRow);
+HWY_EXPORT(Multiply);
+HWY_EXPORT(KeepLarger);
+HWY_EXPORT(ExpAndSum);
+HWY_EXPORT(ExpShifted);
+HWY_EXPORT(ExpOfSum);
+HWY_EXPORT(ExpOfDifference);
+HWY_EXPORT(AddMatrixVector);
 
 float dot(const float* a, const float* b, int64_t count) {
   return HWY_DYNAMIC_DISPATCH(Dot)(a, b, count);
 }
-void add_scaled(const float* x, float scale, int64_t count, float* y) {
-  HWY_DYNAMIC_DISPATCH(AddScaled)(x, scale, count, y);
-}
-void scale_row(float scale, int64_t count, float* x) {
-  HWY_DYNAMIC_DISPATCH(ScaleRow)(scale, count, x);
+float row_sum(const float* x, int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(RowSum)(x, count);
 }
 float row_max(const float* x, int64_t count) {
   return HWY_DYNAMIC_DISPATCH(RowMax)(x, count);
 }
+float max_of_sum(const float* x, const float* y, int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(MaxOfSum)(x, y, count);
+}
 float log_sum_exp(const float* x, int64_t count) {
   return HWY_DYNAMIC_DISPATCH(LogSumExp)(x, count);
 }
+void add_scaled(const float* x, float scale, int64_t count, float* y) {
+  HWY_DYNAMIC_DISPATCH(AddScaled)(x, scale, count, y);
+}
+void add_product(const float* x, const float* y, int64_t count, float* z) {
+  HWY_DYNAMIC_DISPATCH(AddProduct)(x, y, count, z);
+}
+void add_constant(float c, int64_t count, float* x) {
+  HWY_DYNAMIC_DISPATCH(AddConstant)(c, count, x);
+}
+void scale_row(float scale, int64_t count, float* x) {
+  HWY_DYNAMIC_DISPATCH(ScaleRow)(scale, count, x);
+}
+void multiply(const float* x, int64_t count, float* y) {
+  HWY_DYNAMIC_DISPATCH(Multiply)(x, count, y);
+}
+void keep_larger(const float* x, int64_t count, float* y) {
+  HWY_DYNAMIC_DISPATCH(KeepLarger)(x, count, y);
+}
 float exp_and_sum(float shift, int64_t count, float* x) {
   return HWY_DYNAMIC_DISPATCH(ExpAndSum)(shift, count, x);
+}
+void exp_shifted(const float* x, float c, int64_t count, float* out) {
+  HWY_DYNAMIC_DISPATCH(ExpShifted)(x, c, count, out);
+}
+void exp_of_sum(const float* x, const float* y, float c, int64_t count, float* out) {
+  HWY_DYNAMIC_DISPATCH(ExpOfSum)(x, y, c, count, out);
+}
+void exp_of_difference(const float* x, const float* y, int64_t count, float* out) {
+  HWY_DYNAMIC_DISPATCH(ExpOfDifference)(x, y, count, out);
+}
+void add_matrix_vector(const float* a, const float* x, float c, int64_t rows, int64_t count,
+                       float* y) {
+  HWY_DYNAMIC_DISPATCH(AddMatrixVector)(a, x, c, rows, count, y);
 }
 
 }  // namespace dofla::cpu

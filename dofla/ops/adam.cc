@@ -1,0 +1,53 @@
+#include "dofla/ops/adam.h"
+
+#include <cmath>
+
+#include "dofla/ops/cpu/adam.h"
+
+namespace dofla {
+namespace {
+
+void require_f32(const Tensor& tensor, const char* what) {
+  require(tensor.dtype() == DType::kF32, "adam: {}: expected F32, found {}", what,
+          name(tensor.dtype()));
+}
+
+}  // namespace
+
+AdamMoments new_adam_moments(const Tensor& parameter) {
+  return {Tensor::zeros(parameter.shape()), Tensor::zeros(parameter.shape()), 0};
+}
+
+void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
+               Tensor& parameter) {
+  require_shape(gradient, parameter.shape(), "adam: gradient");
+  require_shape(moments.mean, parameter.shape(), "adam: mean");
+  require_shape(moments.square, parameter.shape(), "adam: square");
+  require_f32(parameter, "parameter");
+  require_f32(gradient, "gradient");
+  require_f32(moments.mean, "mean");
+  require_f32(moments.square, "square");
+  require(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
+          "adam: expected betas in [0, 1), found {} and {}", options.beta1, options.beta2);
+  ++moments.steps;
+  cpu::adam_step(gradient, options, moments, parameter);
+}
+
+double global_norm(std::span<const Tensor> gradients) {
+  double squares = 0;
+  for (const Tensor& gradient : gradients) {
+    require_f32(gradient, "gradient");
+    squares += cpu::sum_of_squares(gradient);
+  }
+  return std::sqrt(squares);
+}
+
+double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
+  require(max_norm > 0, "adam: expected a maximal norm above 0, found {}", max_norm);
+  const double norm = global_norm(gradients);
+  if (std::isfinite(norm) && norm > max_norm)
+    for (Tensor& gradient : gradients) cpu::scale(static_cast<float>(max_norm / norm), gradient);
+  return norm;
+}
+
+}  // namespace dofla

@@ -1,0 +1,38 @@
+// Adam with bias correction and, where weight_decay is not 0, decoupled decay (AdamW); the same
+// arithmetic as PyTorch's optimizers of these names. Clipping by the norm of all gradients.
+#pragma once
+
+#include <span>
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+struct AdamOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+};
+
+// What Adam remembers of one parameter. Plain data: save it to resume.
+struct AdamMoments {
+  Tensor mean;    // running mean of the gradient, shaped like the parameter, F32
+  Tensor square;  // running mean of its square
+  int64_t steps = 0;
+};
+
+AdamMoments new_adam_moments(const Tensor& parameter);
+
+void adam_step(const Tensor& gradient,  // shaped like the parameter, F32
+               const AdamOptions& options, AdamMoments& moments, Tensor& parameter);
+
+// The Euclidean norm of all gradients together, in double; not finite if any of them is not.
+double global_norm(std::span<const Tensor> gradients);
+
+// Scales the gradients so that their global norm is at most max_norm, and returns the norm they
+// had. A norm that is not finite leaves them alone: skip the step then.
+double clip_by_global_norm(double max_norm, std::span<Tensor> gradients);
+
+}  // namespace dofla

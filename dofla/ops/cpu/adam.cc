@@ -1,0 +1,116 @@
+#include "dofla/ops/cpu/adam.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/vector_rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "dofla/ops/cpu/adam.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h: it is compiled for the target chosen there.
+#include "dofla/ops/cpu/vector_math-inl.h"
+
+#ifndef DOFLA_OPS_CPU_ADAM_CC_
+#define DOFLA_OPS_CPU_ADAM_CC_
+namespace dofla::cpu {
+
+// The step's constants, worked out once.
+struct AdamFactors {
+  float beta1, beta2, epsilon;
+  float keep;            // 1 − learning rate · weight decay
+  float step;            // learning rate / (1 − beta1^t)
+  float square_to_root;  // 1 / √(1 − beta2^t)
+};
+
+}  // namespace dofla::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace dofla::cpu::HWY_NAMESPACE {
+
+void AdamRow(const AdamFactors& f, const float* gradient, int64_t count, float* mean, float* square,
+             float* parameter) {
+  const Floats d;
+  const Vector rest1 = hn::Set(d, 1 - f.beta1), rest2 = hn::Set(d, 1 - f.beta2);
+  const Vector beta2 = hn::Set(d, f.beta2), epsilon = hn::Set(d, f.epsilon);
+  const Vector keep = hn::Set(d, f.keep), step = hn::Set(d, f.step);
+  const Vector to_root = hn::Set(d, f.square_to_root);
+  map(
+      count, mean, [&](Vector g, Vector m) { return hn::MulAdd(hn::Sub(g, m), rest1, m); },
+      gradient, fixed(mean));
+  map(
+      count, square,
+      [&](Vector g, Vector s) { return hn::MulAdd(hn::Mul(g, g), rest2, hn::Mul(s, beta2)); },
+      gradient, fixed(square));
+  map(
+      count, parameter,
+      [&](Vector p, Vector m, Vector s) {
+        const Vector root = hn::MulAdd(hn::Sqrt(s), to_root, epsilon);
+        return hn::NegMulAdd(step, hn::Div(m, root), hn::Mul(p, keep));
+      },
+      fixed(parameter), fixed(mean), fixed(square));
+}
+
+}  // namespace dofla::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dofla::cpu {
+namespace {
+
+HWY_EXPORT(AdamRow);
+
+constexpr int64_t kPart = 4096;  // elements at a time: four rows of them fit in the first cache
+
+int64_t part_count(int64_t elements) {
+  return (elements + kPart - 1) / kPart;
+}
+
+}  // namespace
+
+void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
+               Tensor& parameter) {
+  const auto t = static_cast<double>(moments.steps);
+  const AdamFactors factors{
+      static_cast<float>(options.beta1),
+      static_cast<float>(options.beta2),
+      static_cast<float>(options.epsilon),
+      static_cast<float>(1 - options.learning_rate * options.weight_decay),
+      static_cast<float>(options.learning_rate / (1 - std::pow(options.beta1, t))),
+      static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, t)))};
+  const float* from = gradient.data<float>();
+  float* mean = moments.mean.data<float>();
+  float* square = moments.square.data<float>();
+  float* to = parameter.data<float>();
+  parallel_for(part_count(parameter.count()), [&](int64_t part) {
+    const int64_t at = part * kPart, count = std::min(kPart, parameter.count() - at);
+    HWY_DYNAMIC_DISPATCH(AdamRow)(factors, from + at, count, mean + at, square + at, to + at);
+  });
+}
+
+double sum_of_squares(const Tensor& x) {
+  const float* data = x.data<float>();
+  std::vector<double> parts(static_cast<size_t>(part_count(x.count())));
+  parallel_for(part_count(x.count()), [&](int64_t part) {
+    const float* from = data + part * kPart;
+    const float* to = data + std::min((part + 1) * kPart, x.count());
+    double sum = 0;  // in double: a square overflows float at 2⁶⁴
+    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
+    parts[static_cast<size_t>(part)] = sum;
+  });
+  return std::accumulate(parts.begin(), parts.end(), 0.0);
+}
+
+void scale(float factor, Tensor& x) {
+  float* data = x.data<float>();
+  parallel_for(part_count(x.count()), [&](int64_t part) {
+    scale_row(factor, std::min(kPart, x.count() - part * kPart), data + part * kPart);
+  });
+}
+
+}  // namespace dofla::cpu
+#endif

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "dofla/ops/adam.h"
+
+namespace dofla::cpu {
+
+void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
+               Tensor& parameter);
+double sum_of_squares(const Tensor& x);
+void scale(float factor, Tensor& x);
+
+}  // namespace dofla::cpu
