@@ -65,7 +65,7 @@ class Encoding {
   std::vector<int64_t> ids_;
 };
 
-void decode_next(const TokenizerParts& parts, int64_t id, bool skip_special, DecodeState& state,
+void decode_next(const TokenizerParts& parts, int64_t id, bool skip_special, TextDecodeState& state,
                  std::string& out) {
   if (skip_special && parts.added.is_special(id)) return;
   for (const Vocabulary* vocabulary : {&parts.added.vocabulary(), &parts.bpe.vocabulary()}) {
@@ -105,7 +105,7 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text, bool add_special) 
 }
 
 std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special) const {
-  DecodeState state;
+  TextDecodeState state;
   std::string out;
   for (const int64_t id : ids) decode_next(*parts_, id, skip_special, state, out);
   parts_->decoder.finish(state, out);
@@ -133,7 +133,7 @@ bool Tokenizer::is_special(int64_t id) const {
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
     : parts_(tokenizer.parts_),
-      state_(std::make_unique<DecodeState>()),
+      state_(std::make_unique<TextDecodeState>()),
       skip_special_(skip_special) {}
 
 StreamDecoder::~StreamDecoder() = default;

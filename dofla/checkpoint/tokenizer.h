@@ -17,7 +17,7 @@
 namespace dofla {
 
 struct TokenizerParts;
-struct DecodeState;
+struct TextDecodeState;
 
 // Copying a Tokenizer copies the handle. All functions may be called from several threads.
 class Tokenizer {
@@ -64,7 +64,7 @@ class StreamDecoder {
 
  private:
   std::shared_ptr<const TokenizerParts> parts_;
-  std::unique_ptr<DecodeState> state_;
+  std::unique_ptr<TextDecodeState> state_;
   bool skip_special_;
 };
 

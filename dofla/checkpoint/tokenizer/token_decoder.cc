@@ -73,7 +73,7 @@ TokenDecoder::Strip TokenDecoder::parse_strip(const JsonView& json) {
   return strip;
 }
 
-void TokenDecoder::next(std::string_view token, DecodeState& state, std::string& out) const {
+void TokenDecoder::next(std::string_view token, TextDecodeState& state, std::string& out) const {
   std::string storage;
   for (const Step& step : steps_) {
     if (const Replace* replace = std::get_if<Replace>(&step)) {
@@ -111,13 +111,13 @@ void TokenDecoder::next(std::string_view token, DecodeState& state, std::string&
   }
 }
 
-void TokenDecoder::finish(DecodeState& state, std::string& out) const {
+void TokenDecoder::finish(TextDecodeState& state, std::string& out) const {
   if (join_ == Join::kByteFallback) end_bytes(state, out);
   if (join_ == Join::kByteLevel) append_repaired(state.held, /*more_follows=*/false, out);
   state = {};
 }
 
-void TokenDecoder::end_bytes(DecodeState& state, std::string& out) const {
+void TokenDecoder::end_bytes(TextDecodeState& state, std::string& out) const {
   if (is_utf8(state.held)) {
     emit(state.held, state, out);
   } else {
@@ -126,7 +126,7 @@ void TokenDecoder::end_bytes(DecodeState& state, std::string& out) const {
   state.held.clear();
 }
 
-void TokenDecoder::emit(std::string_view text, DecodeState& state, std::string& out) const {
+void TokenDecoder::emit(std::string_view text, TextDecodeState& state, std::string& out) const {
   while (!text.empty() && !state.text_started) {
     if (state.stripped < strip_start_.start && text.starts_with(strip_start_.content)) {
       text.remove_prefix(strip_start_.content.size());

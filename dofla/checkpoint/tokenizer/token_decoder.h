@@ -13,7 +13,7 @@
 namespace dofla {
 
 // What a TokenDecoder remembers between two tokens.
-struct DecodeState {
+struct TextDecodeState {
   std::string held;           // bytes that wait for the rest of their character
   int64_t stripped = 0;       // times that the text's start was stripped
   bool text_started = false;  // stripping is over
@@ -27,9 +27,9 @@ class TokenDecoder {
   static TokenDecoder byte_level();
 
   // Appends the text that `token` completes.
-  void next(std::string_view token, DecodeState& state, std::string& out) const;
+  void next(std::string_view token, TextDecodeState& state, std::string& out) const;
   // Appends what is still held, and makes the state as new.
-  void finish(DecodeState& state, std::string& out) const;
+  void finish(TextDecodeState& state, std::string& out) const;
 
  private:
   struct Replace {
@@ -51,8 +51,8 @@ class TokenDecoder {
 
   void parse_step(const JsonView& json);
   static Strip parse_strip(const JsonView& json);
-  void emit(std::string_view text, DecodeState& state, std::string& out) const;
-  void end_bytes(DecodeState& state, std::string& out) const;
+  void emit(std::string_view text, TextDecodeState& state, std::string& out) const;
+  void end_bytes(TextDecodeState& state, std::string& out) const;
 
   std::vector<Step> steps_;  // on each token by itself
   Join join_ = Join::kPlain;
