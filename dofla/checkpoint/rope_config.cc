@@ -8,6 +8,15 @@
 namespace dofla {
 namespace {
 
+bool is_llama3(const ConfigFields& block) {
+  const std::string older = block.text("type").value_or("default");
+  const std::string type = block.text("rope_type").value_or(older);
+  if (type != "default" && type != "llama3")
+    block.refuse("rope_type",
+                 fmt::format("{} is not supported; \"default\" and \"llama3\" are", excerpt(type)));
+  return type == "llama3";
+}
+
 // Transformers 5 keeps all rotary settings in rope_parameters. Before, rope_scaling held the type
 // and its parameters, and theta stood beside it under a name of the family's own.
 std::optional<ConfigFields> rope_block(const ConfigFields& fields) {
@@ -24,19 +33,14 @@ std::optional<ConfigFields> rope_block(const ConfigFields& fields) {
   if (given == nullptr) return std::nullopt;
   const std::string_view name = newer != nullptr ? "rope_parameters" : "rope_scaling";
   ConfigFields block(*given, fmt::format("{}: {}", fields.where(), name));
+  is_llama3(block);  // refuses another type by its name rather than by its parameters
   for (const auto& [key, value] : given->items())
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end())
       block.refuse(printable(key), "not supported");
   return block;
 }
 
-std::optional<Rope::Llama3> read_llama3(const ConfigFields& block) {
-  const std::string older = block.text("type").value_or("default");
-  const std::string type = block.text("rope_type").value_or(older);
-  if (type == "default") return std::nullopt;
-  if (type != "llama3")
-    block.refuse("rope_type",
-                 fmt::format("{} is not supported; \"default\" and \"llama3\" are", excerpt(type)));
+Rope::Llama3 read_llama3(const ConfigFields& block) {
   Rope::Llama3 scaling;
   scaling.factor = block.positive("factor");
   scaling.low_frequency_factor = block.positive("low_freq_factor");
@@ -69,7 +73,7 @@ Rope read_rope(const ConfigFields& fields, const RopeSpelling& spelling, int64_t
   Rope rope;
   rope.theta = rope_number(fields, block, "rope_theta", spelling.theta, rope.theta);
   rope.dims = static_cast<int64_t>(static_cast<double>(head_size) * fraction);
-  if (block) rope.llama3 = read_llama3(*block);
+  if (block && is_llama3(*block)) rope.llama3 = read_llama3(*block);
   if (rope.dims == 0 || rope.dims % 2 != 0)
     fields.refuse(spelling.fraction,
                   fmt::format("rotates {} of the {} coordinates of a head; expected an even number",

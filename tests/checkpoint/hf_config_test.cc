@@ -219,7 +219,7 @@ TEST(HfConfig, RefusesOtherRopeTypes) {
   for (const char* block : {"rope_scaling", "rope_parameters"})
     for (const char* key : {"rope_type", "type"})
       for (const char* type : {"linear", "dynamic", "yarn", "longrope", "su", "mrope", "Default"})
-        expect_refused(with(family("llama"), {{block, {{key, type}, {"factor", 2.0}}}}),
+        expect_refused(with(family("llama"), {{block, {{key, type}, {"beta_fast", 32}}}}),
                        fmt::format("{}: rope_type", block), fmt::format("\"{}\" is not", type));
 }
 
