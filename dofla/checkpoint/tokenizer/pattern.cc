@@ -39,12 +39,13 @@ void check_dialect(std::string_view source, std::string_view where) {
       const bool letter_or_digit = std::isalnum(static_cast<unsigned char>(escaped)) != 0;
       constexpr std::string_view kSame = "rntfaedDsSpPx";
       if (letter_or_digit && kSame.find(escaped) == kSame.npos) refuse(rest.substr(0, 2));
+      ++i;
       if (rest.starts_with("\\p{") || rest.starts_with("\\P{")) {  // categories, but no scripts
         const std::string_view name = rest.substr(3, rest.find('}') - 3);
         if (name.size() > (name.starts_with('^') ? 3u : 2u))
           refuse(rest.substr(0, name.size() + 4));
+        i += name.size() + 2;
       }
-      ++i;
     } else if (in_set) {
       if (c == '[' || rest.starts_with("&&")) refuse(rest.substr(0, 2));
       if (c == ']') in_set = false;
@@ -52,7 +53,7 @@ void check_dialect(std::string_view source, std::string_view where) {
       in_set = true;
       if (rest.starts_with("[^")) ++i;
       if (source.substr(i + 1).starts_with("]")) ++i;  // a first ']' is an ordinary character
-    } else if (rest.starts_with("(*") || rest.starts_with("}+") || rest.starts_with("(?#")) {
+    } else if (rest.starts_with("(*") || rest.starts_with("}+") || rest.starts_with("}?")) {
       refuse(rest.substr(0, 2));
     } else if (rest.starts_with("(?")) {
       const char kind = rest.size() > 2 ? rest[2] : '\0';
