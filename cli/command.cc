@@ -36,7 +36,8 @@ fs::path ModelArgument::folder() const {
   return folder_;
 }
 
-void TextArguments::add(CLI::App& app) {
+void TextArguments::add(CLI::App& app, int64_t sequences) {
+  sequences_ = sequences;
   CLI::Option* data = app.add_option(
       "--data", data_,
       ".txt files, or .jsonl with a \"text\" field a line; may be .zst or .gz\n"
@@ -49,7 +50,9 @@ void TextArguments::add(CLI::App& app) {
       ->type_name("L")
       ->check(whole_from(2))
       ->excludes(ids);
-  app.add_option("--sequences", sequences_, "use the first T sequences only (left out: all)")
+  app.add_option("--sequences", sequences_,
+                 fmt::format("use the first T sequences only (left out: {})",
+                             sequences > 0 ? std::to_string(sequences) : "all"))
       ->type_name("T")
       ->check(whole_from(1));
 }

@@ -24,6 +24,8 @@ struct Command {
 
 Command add_inspect(CLI::App& program);
 Command add_tokenize(CLI::App& program);
+Command add_dof(CLI::App& program);
+Command add_plan(CLI::App& program);
 Command add_evaluate(CLI::App& program);
 Command add_generate(CLI::App& program);
 
@@ -41,7 +43,7 @@ class ModelArgument {
 // Where token sequences come from: --data or --ids, --length, --sequences.
 class TextArguments {
  public:
-  void add(CLI::App& app);
+  void add(CLI::App& app, int64_t sequences = 0);  // T unless the user says otherwise; 0: all
 
   // A sequence of 2 to context tokens a call; false after the last one.
   using Next = std::function<bool(TokenIds& ids)>;

@@ -68,7 +68,8 @@ int run(int argc, char** argv) {
                  "Every command has a --help with an example. A MODEL that is left out is the "
                  "built-in wiki-mini.");
   program.set_help_flag("-h,--help", "show this help");
-  const std::vector<Command> commands = {add_inspect(program), add_tokenize(program),
+  const std::vector<Command> commands = {add_inspect(program),  add_tokenize(program),
+                                         add_dof(program),      add_plan(program),
                                          add_evaluate(program), add_generate(program)};
   for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
   try {

@@ -38,9 +38,9 @@ std::vector<double> factor_spectrum(const LowRankFactor& factor, int64_t size) {
   return eigenvalues(std::move(inner), factor.rank);
 }
 
-// Past this part of the size, factor and small eigenproblem together cost more than the whole.
+// Past this part of the size, factor and small eigenproblem together save nothing over the whole.
 int64_t largest_useful_rank(int64_t size) {
-  return size * 7 / 10;
+  return size * 6 / 10;
 }
 
 // Leaves out the smallest eigenvalues while their sum moves N_λ by less than `share` of it.

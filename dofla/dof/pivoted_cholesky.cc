@@ -30,8 +30,8 @@ class Decay {
     const double a_column =
         std::log(half->second / residual) / static_cast<double>(rank - half->first);
     const double needed = std::log(residual / residual_wanted) / a_column;
-    // The decay of real heads speeds up towards the end: give the estimate a factor of two.
-    return !(static_cast<double>(rank) + needed < 2.0 * static_cast<double>(largest_rank));
+    // The decay of real heads speeds up towards the end: allow the estimate half as much again.
+    return !(static_cast<double>(rank) + needed < 1.5 * static_cast<double>(largest_rank));
   }
 
  private:

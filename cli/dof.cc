@@ -1,0 +1,103 @@
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/lambda_option.h"
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "dofla/core/error.h"
+#include "dofla/dof/measure.h"
+
+namespace dofla::cli {
+namespace {
+
+struct Options {
+  ModelArgument model;
+  TextArguments text;
+  LambdaOption lambda;
+  DofOptions dof = {.sample = {.samples = 1024, .draws = 8, .seed = 0}};
+  std::string gram = "trace";
+  std::string out;
+  bool json = false;
+};
+
+// Layers down, heads across, as in the paper; the largest head of a layer carries a star.
+std::string table_text(const DofTable& table) {
+  std::string text = fmt::format("Degrees of freedom, λ = {}, Gram scale {}, {} samples, {} draws\n"
+                                 "layer   head",
+                                 lambda_text(table.lambda), name(table.gram), table.samples,
+                                 table.draws);
+  for (int64_t h = 1; h <= table.model.heads; ++h)
+    text += fmt::format(h == 1 ? "{:>3} " : "{:>6} ", h);
+  text += "  largest\n";
+  int64_t layer = 0;
+  for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
+    text += fmt::format("{:>5}   ", ++layer);
+    for (size_t h = 0; h < row.heads.size(); ++h)
+      text += fmt::format("{:>6.1f}{}", row.heads[h].mean,
+                          static_cast<int64_t>(h) == row.largest_head ? '*' : ' ');
+    text += fmt::format("  {:.1f} ± {:.1f}\n", row.largest().mean, row.largest().spread);
+  }
+  return text;
+}
+
+void run(const Options& options) {
+  const Checkpoint checkpoint(options.model.folder());
+  const Transformer teacher(checkpoint);
+  DofOptions dof = options.dof;
+  dof.gram = gram_scale_from_name(options.gram).value();
+  dof.lambda = options.lambda.value().value_or(dof.lambda);
+  DofTable table;
+  {
+    ProgressBar bar;
+    const TextArguments::Sequences text =
+        options.text.open(checkpoint.folder(), teacher.config(), bar.progress());
+    std::vector<TokenIds> sequences;
+    for (TokenIds sequence; text.next(sequence);) sequences.push_back(sequence);
+    table = measure_dof(teacher, sequences, dof, bar.progress());
+  }
+  const Json summary = dof_summary(table);
+  if (!options.out.empty()) save_dof_table(options.out, table);
+  if (options.json) return print_json(summary);
+  print(table_text(table));
+}
+
+}  // namespace
+
+Command add_dof(CLI::App& program) {
+  CLI::App* app =
+      program.add_subcommand("dof", "Measure how many features each attention head needs");
+  const auto options = std::make_shared<Options>();
+  options->model.add(*app);
+  options->text.add(*app, 16);
+  app->add_option("--samples", options->dof.sample.samples, "queries and keys drawn a head")
+      ->capture_default_str()
+      ->type_name("J")
+      ->check(whole_from(1));
+  app->add_option("--draws", options->dof.sample.draws, "independent draws, for the spread")
+      ->capture_default_str()
+      ->type_name("R")
+      ->check(whole_between(1, 10000));
+  options->lambda.add(*app, "the ridge λ, such as 2^-8 (left out: 2^-8)");
+  app->add_option("--gram", options->gram, "what the Gram matrix is divided by")
+      ->capture_default_str()
+      ->type_name("SCALE")
+      ->check(CLI::IsMember({"trace", "max", "samples", "none"}));
+  app->add_option("--seed", options->dof.sample.seed, "the same seed draws the same samples")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(seed_number());
+  app->add_option("--out", options->out, "save the spectra of all heads, for dofla plan")
+      ->type_name("F");
+  add_json_flag(*app, options->json);
+  app->footer(
+      "The teacher reads the text; J of the queries and keys of every head are drawn, all equally\n"
+      "likely; the degrees of freedom are tr Σ(Σ+λI)⁻¹ of their Gram matrix Σ. A layer has those of\n"
+      "its largest head, marked by a star. The file of --out answers for any λ from 2^-16 up.\n\n"
+      "Example:\n  dofla dof path/to/gpt2 --data train.jsonl.zst --out dof.json\n\n"
+      "JSON:\n  {\"gram\", \"lambda\", \"samples\", \"draws\", \"sequences\", \"length\", \"seed\", "
+      "\"model\",\n"
+      "   \"layers\": [{\"dof\", \"spread\", \"heads\": [{\"dof\", \"spread\"}]}]}");
+  return {app, [options] { run(*options); }};
+}
+
+}  // namespace dofla::cli

@@ -1,0 +1,118 @@
+#include <memory>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/lambda_option.h"
+#include "cli/output.h"
+#include "dofla/core/error.h"
+#include "dofla/plan/allocate.h"
+
+namespace dofla::cli {
+namespace {
+
+struct Options {
+  std::string table;
+  std::string strategy = "dof";
+  std::optional<int64_t> cost;
+  LambdaOption lambda;
+  double power = 1;
+  bool bound = false;
+  double delta = 0.1;
+  double t = 1;
+  std::string out;
+  bool json = false;
+};
+
+std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows) {
+  const bool by_head = plan.strategy == PlanStrategy::kDofHead;
+  std::string text = fmt::format("Feature dimensions, strategy {}, cost {}, λ = {}\n"
+                                 "layer   M{}   degrees of freedom\n",
+                                 name(plan.strategy), plan.cost, lambda_text(plan.lambda),
+                                 by_head ? " (mean)   by head" : "    ");
+  const std::vector<int64_t> dims = plan.dims();
+  for (size_t s = 0; s < rows.size(); ++s) {
+    text += fmt::format("{:>5}   {:<5}", s + 1, dims[s]);
+    if (by_head) text += fmt::format("   {}", fmt::join(plan.heads[s], " "));
+    text += fmt::format("   {:.1f} ± {:.1f}\n", rows[s].largest().mean, rows[s].largest().spread);
+  }
+  return text + fmt::format("mean    {:.2f}\n", plan.mean());
+}
+
+std::vector<int64_t> bounds(const std::vector<DofRow>& rows, const Options& options) {
+  std::vector<int64_t> out;
+  for (const DofRow& row : rows)
+    out.push_back(features_required(row.largest().mean, options.delta, options.t));
+  return out;
+}
+
+std::string bound_text(const std::vector<int64_t>& bound, const Options& options) {
+  std::string text = fmt::format("The theorem (δ = {}, t = {}) asks for M of at least\n",
+                                 options.delta, options.t);
+  for (size_t s = 0; s < bound.size(); ++s)
+    text += fmt::format("{:>5}   {}\n", s + 1, grouped(bound[s]));
+  return text;
+}
+
+void run(const Options& options) {
+  const DofTable table = load_dof_table(options.table);
+  const AllocateOptions allocation = {
+      .strategy = plan_strategy_from_name(options.strategy).value(),
+      .cost = options.cost.value_or(table.model.head_size),
+      .lambda = options.lambda.value().value_or(table.lambda),
+      .power = options.power};
+  const DimensionPlan plan = allocate(table, allocation);
+  const std::vector<DofRow> rows = degrees_of_freedom(table, allocation.lambda);
+  const std::vector<int64_t> bound = options.bound ? bounds(rows, options) : std::vector<int64_t>();
+  if (!options.out.empty()) save_dimension_plan(options.out, plan);
+  if (options.json) {
+    Json json = to_json(plan);
+    if (options.bound) json["bound"] = bound;
+    return print_json(json);
+  }
+  print(plan_text(plan, rows));
+  if (options.bound) print(bound_text(bound, options));
+}
+
+}  // namespace
+
+Command add_plan(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("plan", "Choose the feature dimensions of every layer");
+  const auto options = std::make_shared<Options>();
+  app->add_option("DOF", options->table, "what dofla dof saved: dof.json")->required();
+  app->add_option("--strategy", options->strategy, "fix, dof, dof-clip or dof-head")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"fix", "dof", "dof-clip", "dof-head"}));
+  app->add_option("--cost", options->cost, "the mean M to spend (left out: the head size)")
+      ->type_name("C")
+      ->check(whole_between(1, DimensionPlan::kLargestDimension));
+  options->lambda.add(*app, "the ridge λ, such as 2^-4 (left out: that of DOF)");
+  app->add_option("--power", options->power, "dof-head: M in proportion to this power of the DoF")
+      ->capture_default_str()
+      ->type_name("P")
+      ->check(real_between(0, 100));
+  CLI::Option* bound =
+      app->add_flag("--bound", options->bound, "also print the M that the theorem asks for");
+  app->add_option("--delta", options->delta, "its probability of failure, between 0 and 1")
+      ->capture_default_str()
+      ->type_name("X")
+      ->check(real_between(1e-9, 1 - 1e-9))
+      ->needs(bound);
+  app->add_option("--t", options->t, "its relative error, at most 3")
+      ->capture_default_str()
+      ->type_name("X")
+      ->check(real_between(1e-6, 3))
+      ->needs(bound);
+  app->add_option("--out", options->out, "save the plan")->type_name("F");
+  add_json_flag(*app, options->json);
+  app->footer(
+      "fix gives every layer M = C; dof gives a layer M in proportion to its degrees of freedom at\n"
+      "the same mean; dof-clip then takes at most the head size; dof-head gives every head its own\n"
+      "M. No M is below 1.\n\n"
+      "Example:\n  dofla plan dof.json --cost 64 --strategy dof --out plan.json\n\n"
+      "JSON:\n  {\"strategy\", \"cost\", \"lambda\", \"model\", \"dims\": [M a layer], \"mean\",\n"
+      "   \"heads\": [[M a head]] and \"power\" for dof-head, \"bound\": [M a layer] with --bound}");
+  return {app, [options] { run(*options); }};
+}
+
+}  // namespace dofla::cli
