@@ -87,6 +87,13 @@ Heads project_heads(const ModelConfig& config, const LayerWeights& layer, const 
   return out;
 }
 
+std::vector<std::unique_ptr<Attention>> softmax_everywhere(const ModelConfig& config) {
+  std::vector<std::unique_ptr<Attention>> attention;
+  for (int64_t i = 0; i < config.layers; ++i)
+    attention.push_back(std::make_unique<SoftmaxAttention>(config.context));
+  return attention;
+}
+
 }  // namespace
 
 int64_t DecodeState::bytes() const {
@@ -103,11 +110,16 @@ DecodeState DecodeState::fork() const {
 }
 
 Transformer::Transformer(const Checkpoint& checkpoint)
+    : Transformer(checkpoint, softmax_everywhere(checkpoint.config())) {}
+
+Transformer::Transformer(const Checkpoint& checkpoint,
+                         std::vector<std::unique_ptr<Attention>> attention)
     : config_(checkpoint.config()),
       weights_(load_weights(checkpoint)),
-      frequencies_(rope_frequencies(config_.rope)) {
-  for (int64_t i = 0; i < config_.layers; ++i)
-    attention_.push_back(std::make_unique<SoftmaxAttention>(config_.context));
+      frequencies_(rope_frequencies(config_.rope)),
+      attention_(std::move(attention)) {
+  require(static_cast<int64_t>(attention_.size()) == config_.layers,
+          "attention for {} layers, the model has {}", attention_.size(), config_.layers);
 }
 
 DecodeState Transformer::new_state() const {
@@ -130,13 +142,13 @@ Tensor Transformer::embed_tokens(const Tensor& ids, int64_t position) const {
   return x;
 }
 
-// The attention of one layer on normalised rows [B·T, C], back in the model's width.
 Tensor Transformer::attend(int64_t index, const Tensor& x, int64_t batch,
                            const ForwardOptions& options) const {
   const size_t i = static_cast<size_t>(index);
   const int64_t position = options.state == nullptr ? 0 : options.state->position_;
   const Heads heads = project_heads(config_, weights_.layers[i], x, batch, position, frequencies_);
   if (options.observer) options.observer(index, heads.q, heads.k, heads.v);
+  if (options.heads_only && index + 1 == config_.layers) return {};
   AttentionState* state = options.state == nullptr ? nullptr : options.state->layers_[i].get();
   const Tensor mixed = attention_[i]->forward(heads.q, heads.k, heads.v, state);
   return matmul(mixed.reshape({x.size(0), config_.heads * config_.head_size}),
@@ -152,6 +164,7 @@ Tensor Transformer::forward(const Tensor& ids, const ForwardOptions& options) co
   for (int64_t i = 0; i < config_.layers; ++i) {
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
     const Tensor attended = attend(i, normalise(config_, layer.attention_norm, x), batch, options);
+    if (!attended.defined()) return {};
     if (!config_.parallel_residual) add(x, attended);
     add(x, feed_forward(config_, layer, normalise(config_, layer.mlp_norm, x)));
     if (config_.parallel_residual) add(x, attended);

@@ -28,21 +28,23 @@ class DecodeState {
 struct ForwardOptions {
   DecodeState* state = nullptr;  // continue this sequence; without it the call stands alone
   Observer observer;             // sees q, k, v of every layer
+  bool heads_only = false;       // stop once the observer has seen the last layer: no result
 };
 
 class Transformer {
  public:
   // Weights stay where they are, mapped and in their own type. Throws Error on a missing or
   // misshapen tensor.
-  explicit Transformer(const Checkpoint& checkpoint);
+  explicit Transformer(const Checkpoint& checkpoint);  // softmax attention in every layer
+  Transformer(const Checkpoint& checkpoint, std::vector<std::unique_ptr<Attention>> attention);
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
 
   DecodeState new_state() const;
 
-  // Hidden states after the final norm, [B, T, C] in float32. Throws std::invalid_argument on ids
-  // outside the vocabulary or positions past the context.
+  // Hidden states after the final norm, [B, T, C] in float32; undefined with heads_only. Throws
+  // std::invalid_argument on ids outside the vocabulary or positions past the context.
   Tensor forward(const Tensor& ids,  // [B, T], I64
                  const ForwardOptions& options = {}) const;
 
@@ -51,6 +53,7 @@ class Transformer {
 
  private:
   Tensor embed_tokens(const Tensor& ids, int64_t position) const;  // [B·T, C]
+  // The attention of a layer on normalised rows [B·T, C]; undefined where the pass ends with it.
   Tensor attend(int64_t layer, const Tensor& x, int64_t batch, const ForwardOptions& options) const;
 
   ModelConfig config_;

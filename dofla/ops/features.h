@@ -12,6 +12,7 @@ struct Features {
   std::vector<int64_t> counts;  // M of every query head, each at least 1
   Tensor z;                     // [ΣM, D], F32; head after head
   Tensor log_alpha;             // [ΣM], F32
+  bool subtract_norm = true;    // whether log φ̃ has its term −|x|²/(2√d); DiJiang's has not
 
   int64_t heads() const { return static_cast<int64_t>(counts.size()); }
   int64_t total() const;                 // ΣM

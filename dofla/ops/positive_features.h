@@ -1,6 +1,7 @@
 // Positive random features of queries or keys, in the log domain:
 //   log φ̃_m(x) = z_m·x / d^¼ − |x|² / (2√d) + ½ (log α_m − log M)
-// so that K̂(x, y) = Σ_m φ̃_m(x) φ̃_m(y) estimates exp(x·y/√d).
+// so that K̂(x, y) = Σ_m φ̃_m(x) φ̃_m(y) estimates exp(x·y/√d). Features without subtract_norm leave
+// out the term in |x|².
 #pragma once
 
 #include "dofla/ops/features.h"

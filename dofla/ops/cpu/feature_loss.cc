@@ -70,7 +70,7 @@ void fill_side(const HeadFeatures& features, const float* x, int64_t tokens, Sid
   const int64_t count = features.count;
   side.resize(tokens, count);
   log_features_without_norm(features, x, tokens, side.logs.data());
-  half_norms(x, tokens, features.width, side.peak.data());
+  half_norms(features, x, tokens, side.peak.data());
   for (int64_t t = 0; t < tokens; ++t) {
     float* logs = side.logs.data() + t * count;
     const float top = row_max(logs, count);

@@ -13,11 +13,14 @@ std::vector<HeadFeatures> head_features(const Features& features) {
   const int64_t width = features.z.size(1);
   const float* z = features.z.data<float>();
   const float* log_alpha = features.log_alpha.data<float>();
+  const double norm_scale =
+      features.subtract_norm ? 0.5 / std::sqrt(static_cast<double>(width)) : 0;
   std::vector<HeadFeatures> out;
   out.reserve(features.counts.size());
   for (const int64_t count : features.counts) {
     HeadFeatures head{z, count, width, std::vector<float>(static_cast<size_t>(count)),
-                      static_cast<float>(std::pow(static_cast<double>(width), -0.25))};
+                      static_cast<float>(std::pow(static_cast<double>(width), -0.25)),
+                      static_cast<float>(norm_scale)};
     const double log_count = std::log(static_cast<double>(count));
     for (int64_t m = 0; m < count; ++m)
       head.offset[static_cast<size_t>(m)] = static_cast<float>(0.5 * (log_alpha[m] - log_count));
@@ -38,16 +41,17 @@ void log_features_without_norm(const HeadFeatures& features, const float* x, int
         features.width, x, features.width, features.z, features.width, out, count);
 }
 
-void half_norms(const float* x, int64_t rows, int64_t width, float* out) {
-  const float factor = static_cast<float>(0.5 / std::sqrt(static_cast<double>(width)));
-  for (int64_t t = 0; t < rows; ++t) out[t] = factor * dot(x + t * width, x + t * width, width);
+void half_norms(const HeadFeatures& features, const float* x, int64_t rows, float* out) {
+  const int64_t width = features.width;
+  for (int64_t t = 0; t < rows; ++t)
+    out[t] = features.norm_scale * dot(x + t * width, x + t * width, width);
 }
 
 void log_features(const HeadFeatures& features, const float* x, int64_t rows, float* out) {
   log_features_without_norm(features, x, rows, out);
   for (int64_t t = 0; t < rows; ++t) {
     float half_norm = 0;
-    half_norms(x + t * features.width, 1, features.width, &half_norm);
+    half_norms(features, x + t * features.width, 1, &half_norm);
     add_constant(-half_norm, features.count, out + t * features.count);
   }
 }

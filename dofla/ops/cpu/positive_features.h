@@ -13,6 +13,7 @@ struct HeadFeatures {
   int64_t width;              // D
   std::vector<float> offset;  // [M]: ½ (log α_m − log M)
   float inner_scale;          // d^-¼
+  float norm_scale;           // 1/(2√d), or 0 for features without the norm term
 };
 
 std::vector<HeadFeatures> head_features(const Features& features);
@@ -24,9 +25,10 @@ void log_features_without_norm(const HeadFeatures& features,
                                int64_t rows,
                                float* out);  // [rows, M]
 
-// out[t] = |x_t|² / (2√d).
-void half_norms(const float* x,  // [rows, D]
-                int64_t rows, int64_t width, float* out);
+// out[t] = |x_t|² / (2√d), or 0 for features without the norm term.
+void half_norms(const HeadFeatures& features,
+                const float* x,  // [rows, D]
+                int64_t rows, float* out);
 
 // log φ̃ whole.
 void log_features(const HeadFeatures& features, const float* x, int64_t rows, float* out);

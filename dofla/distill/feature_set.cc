@@ -1,0 +1,66 @@
+#include "dofla/distill/feature_set.h"
+
+#include <array>
+#include <numeric>
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames = {"prf", "performer", "dijiang"};
+
+std::string tensor_name(size_t layer, std::string_view what) {
+  return fmt::format("linear_attention.{}.{}", layer, what);
+}
+
+}  // namespace
+
+std::string_view name(FeatureMap map) {
+  return kNames[static_cast<size_t>(map)];
+}
+
+std::optional<FeatureMap> feature_map_from_name(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == name) return static_cast<FeatureMap>(i);
+  return std::nullopt;
+}
+
+std::vector<std::vector<int64_t>> FeatureSet::counts() const {
+  std::vector<std::vector<int64_t>> all;
+  for (const Features& layer : layers) all.push_back(layer.counts);
+  return all;
+}
+
+FeatureSet FeatureSet::clone() const {
+  FeatureSet copy = *this;
+  for (Features& layer : copy.layers) {
+    layer.z = layer.z.clone();
+    layer.log_alpha = layer.log_alpha.clone();
+  }
+  return copy;
+}
+
+NamedTensors to_tensors(const FeatureSet& set) {
+  NamedTensors tensors;
+  for (size_t i = 0; i < set.layers.size(); ++i) {
+    tensors.emplace_back(tensor_name(i, "z"), set.layers[i].z);
+    tensors.emplace_back(tensor_name(i, "log_alpha"), set.layers[i].log_alpha);
+  }
+  return tensors;
+}
+
+FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>& counts,
+                        int64_t head_size, const FindTensor& find) {
+  FeatureSet set = {.map = map, .layers = {}};
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const int64_t total = std::accumulate(counts[i].begin(), counts[i].end(), int64_t{0});
+    set.layers.push_back({.counts = counts[i],
+                          .z = find(tensor_name(i, "z"), {total, head_size}).to(DType::kF32),
+                          .log_alpha = find(tensor_name(i, "log_alpha"), {total}).to(DType::kF32),
+                          .subtract_norm = map != FeatureMap::kDijiang});
+  }
+  return set;
+}
+
+}  // namespace dofla

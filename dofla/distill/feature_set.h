@@ -1,0 +1,38 @@
+// The features of a whole model: what distillation learns and a linear model is made of.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "dofla/checkpoint/safetensors.h"
+#include "dofla/core/json.h"
+#include "dofla/ops/features.h"
+
+namespace dofla {
+
+enum class FeatureMap {
+  kPrf,        // positive random features, to be trained
+  kPerformer,  // the same, orthogonal and left as drawn
+  kDijiang,    // exp of a weighted discrete cosine transform
+};
+
+std::string_view name(FeatureMap map);  // "prf", "performer", "dijiang"
+std::optional<FeatureMap> feature_map_from_name(std::string_view name);
+
+struct FeatureSet {
+  FeatureMap map = FeatureMap::kPrf;
+  std::vector<Features> layers;
+
+  std::vector<std::vector<int64_t>> counts() const;  // M, [layers, heads]
+  FeatureSet clone() const;                          // an independent copy
+};
+
+// As tensors of a safetensors file, "linear_attention.<layer>.z" and ".log_alpha"; the counts stand
+// in the configuration beside it. Reading throws Error on what is missing or misshapen.
+NamedTensors to_tensors(const FeatureSet& set);
+using FindTensor = std::function<Tensor(const std::string& name, const Shape& expected)>;
+FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>& counts,
+                        int64_t head_size, const FindTensor& find);
+
+}  // namespace dofla

@@ -1,0 +1,111 @@
+// How a training run is kept on disk: one safetensors file with the features, the optimizer's
+// moments and the loss so far, and the description of the run in its metadata.
+#include <cstring>
+
+#include "dofla/core/error.h"
+#include "dofla/distill/train.h"
+
+namespace dofla {
+namespace {
+
+constexpr const char* kRunKey = "dofla.run";
+
+std::string moment_name(size_t layer, std::string_view what) {
+  return fmt::format("moments.{}.{}", layer, what);
+}
+
+Tensor integers(const std::vector<int64_t>& values) {
+  Tensor tensor({static_cast<int64_t>(values.size())}, DType::kI64);
+  std::memcpy(tensor.mutable_raw(), values.data(), values.size() * sizeof(int64_t));
+  return tensor;
+}
+
+void save_moments(const std::string& at, const AdamMoments& moments, NamedTensors& tensors) {
+  tensors.emplace_back(at + ".mean", moments.mean);
+  tensors.emplace_back(at + ".square", moments.square);
+  tensors.emplace_back(at + ".steps", integers({moments.steps}));
+}
+
+Tensor find(const Safetensors& file, const std::string& name, const Shape& expected) {
+  const Tensor tensor = file.tensor(name);
+  if (tensor.shape() != expected)
+    fail("{}: {}: expected {}, found {}", file.path().string(), name, to_string(expected),
+         to_string(tensor.shape()));
+  return tensor;
+}
+
+void restore_moments(const Safetensors& file, const std::string& at, AdamMoments& moments) {
+  moments.mean = find(file, at + ".mean", moments.mean.shape()).clone();
+  moments.square = find(file, at + ".square", moments.square.shape()).clone();
+  moments.steps = find(file, at + ".steps", {1}).data<int64_t>()[0];
+}
+
+// The first setting in which two runs differ.
+void require_same(const Json& saved, const Json& asked, const std::string& where) {
+  for (const auto& [key, value] : asked.items()) {
+    const Json before = saved.contains(key) ? saved[key] : Json();
+    if (before != value)
+      fail(
+          "{}: was started with {} {}, not {}; resume with the same options, or remove it to "
+          "start over",
+          where, key, before.dump(), value.dump());
+  }
+}
+
+}  // namespace
+
+Json read_run(const fs::path& checkpoint) {
+  const Safetensors file(checkpoint);
+  const auto found = file.metadata().find(kRunKey);
+  if (found == file.metadata().end()) fail("{}: not a training checkpoint", checkpoint.string());
+  return parse_json(found->second, checkpoint.string());
+}
+
+void LayerwiseTrainer::save(const fs::path& path, const Json& run) const {
+  NamedTensors tensors = to_tensors(features_);
+  for (size_t i = 0; i < moments_.size(); ++i) {
+    save_moments(moment_name(i, "z"), moments_[i].z, tensors);
+    save_moments(moment_name(i, "log_alpha"), moments_[i].log_alpha, tensors);
+  }
+  const int64_t layers = static_cast<int64_t>(features_.layers.size());
+  Tensor loss({steps_done(), layers}, DType::kF64);
+  for (int64_t s = 0; s < steps_done(); ++s)
+    std::copy_n(history_.loss[static_cast<size_t>(s)].data(), layers,
+                loss.data<double>() + s * layers);
+  tensors.emplace_back("history.loss", loss);
+  std::vector<int64_t> skipped;
+  for (const SkippedStep& one : history_.skipped)
+    skipped.insert(skipped.end(), {one.step, one.layer, one.head});
+  tensors.emplace_back("history.skipped", integers(skipped));
+  write_safetensors(path, tensors, {{kRunKey, run.dump()}});
+}
+
+void LayerwiseTrainer::restore(const fs::path& path, const Json& run) {
+  require_same(read_run(path), run, path.string());
+  const Safetensors file(path);
+  const int64_t head_size = teacher_.config().head_size;
+  features_ = from_tensors(
+      features_.map, features_.counts(), head_size,
+      [&](const std::string& name, const Shape& shape) { return find(file, name, shape).clone(); });
+  for (size_t i = 0; i < moments_.size(); ++i) {
+    restore_moments(file, moment_name(i, "z"), moments_[i].z);
+    restore_moments(file, moment_name(i, "log_alpha"), moments_[i].log_alpha);
+  }
+  const Tensor loss = file.tensor("history.loss");
+  const int64_t layers = static_cast<int64_t>(features_.layers.size());
+  if (loss.rank() != 2 || loss.size(1) != layers || loss.size(0) > options_.steps)
+    fail("{}: history.loss: expected [steps, {}], found {}", path.string(), layers,
+         to_string(loss.shape()));
+  history_ = {};
+  for (int64_t s = 0; s < loss.size(0); ++s) {
+    const double* row = loss.data<double>() + s * layers;
+    history_.loss.emplace_back(row, row + layers);
+  }
+  const Tensor skipped = file.tensor("history.skipped");
+  for (int64_t i = 0; i + 3 <= skipped.count(); i += 3) {
+    const int64_t* one = skipped.data<int64_t>() + i;
+    history_.skipped.push_back({one[0], one[1], one[2]});
+  }
+}
+
+}  // namespace dofla

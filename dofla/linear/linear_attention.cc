@@ -1,0 +1,33 @@
+#include "dofla/linear/linear_attention.h"
+
+#include "dofla/ops/linear_attention.h"
+
+namespace dofla {
+namespace {
+
+struct RecurrentState : AttentionState {
+  LinearAttentionState tensors;  // empty until the first token tells the batch size
+
+  int64_t bytes() const override { return tensors.a.defined() ? tensors.bytes() : 0; }
+  std::unique_ptr<AttentionState> clone() const override {
+    auto copy = std::make_unique<RecurrentState>();
+    if (tensors.a.defined()) copy->tensors = tensors.fork();
+    return copy;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionState> LinearAttention::new_state() const {
+  return std::make_unique<RecurrentState>();
+}
+
+Tensor LinearAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                AttentionState* state) const {
+  if (state == nullptr) return linear_attention(q, k, v, features_);
+  LinearAttentionState& tensors = dynamic_cast<RecurrentState&>(*state).tensors;
+  if (!tensors.a.defined()) tensors = new_linear_attention_state(q.size(0), features_);
+  return linear_attention(q, k, v, features_, &tensors);
+}
+
+}  // namespace dofla

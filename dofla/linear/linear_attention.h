@@ -1,0 +1,24 @@
+// The student's attention: positive features and a state whose size does not depend on how many
+// tokens it has seen.
+#pragma once
+
+#include "dofla/model/attention.h"
+#include "dofla/ops/features.h"
+
+namespace dofla {
+
+class LinearAttention : public Attention {
+ public:
+  explicit LinearAttention(Features features) : features_(std::move(features)) {}
+
+  const Features& features() const { return features_; }
+
+  std::unique_ptr<AttentionState> new_state() const override;
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                 AttentionState* state) const override;
+
+ private:
+  Features features_;
+};
+
+}  // namespace dofla

@@ -1,0 +1,111 @@
+#include "dofla/linear/linear_model.h"
+
+#include "dofla/core/error.h"
+#include "dofla/core/version.h"
+#include "dofla/linear/linear_attention.h"
+
+namespace dofla {
+namespace {
+
+constexpr const char* kBlock = "linear_attention";
+constexpr int64_t kVersion = 1;
+
+[[noreturn]] void bad_block(const Checkpoint& checkpoint, const std::string& reason) {
+  fail("{}: {}: {}", (checkpoint.folder() / "config.json").string(), kBlock, reason);
+}
+
+std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, const Json& block) {
+  const ModelConfig& config = checkpoint.config();
+  const std::string expected =
+      fmt::format("features: expected {} lists of {} whole numbers from 1 to {}", config.layers,
+                  config.heads, int64_t{1} << 20);
+  const auto found = block.find("features");
+  if (found == block.end() || !found->is_array() ||
+      static_cast<int64_t>(found->size()) != config.layers)
+    bad_block(checkpoint, expected);
+  std::vector<std::vector<int64_t>> counts;
+  for (const Json& layer : *found) {
+    if (!layer.is_array() || static_cast<int64_t>(layer.size()) != config.heads)
+      bad_block(checkpoint, expected);
+    std::vector<int64_t>& row = counts.emplace_back();
+    for (const Json& count : layer) {
+      if (!count.is_number_integer() || count < 1 || count > (int64_t{1} << 20))
+        bad_block(checkpoint, expected);
+      row.push_back(count.get<int64_t>());
+    }
+  }
+  return counts;
+}
+
+// Files of the teacher's folder that a student needs too.
+constexpr const char* kCompanions[] = {
+    "tokenizer.json", "tokenizer_config.json",   "vocab.json",
+    "merges.txt",     "special_tokens_map.json", "generation_config.json"};
+
+void copy_companions(const fs::path& from, const fs::path& to) {
+  for (const char* name : kCompanions) {
+    std::error_code error;
+    if (!fs::exists(from / name)) continue;
+    fs::copy_file(from / name, to / name, error);
+    if (error) fail("{}: cannot copy: {}", (from / name).string(), error.message());
+  }
+}
+
+}  // namespace
+
+bool is_linear(const Checkpoint& checkpoint) {
+  return checkpoint.config_json().contains(kBlock);
+}
+
+Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features) {
+  std::vector<std::unique_ptr<Attention>> attention;
+  for (const Features& layer : features.layers)
+    attention.push_back(std::make_unique<LinearAttention>(layer));
+  return Transformer(teacher, std::move(attention));
+}
+
+FeatureSet load_features(const Checkpoint& checkpoint) {
+  if (!is_linear(checkpoint))
+    fail("{}: not a linear-attention model: config.json has no {} block",
+         checkpoint.folder().string(), kBlock);
+  const Json& block = checkpoint.config_json()[kBlock];
+  if (!block.is_object()) bad_block(checkpoint, "expected an object");
+  if (!block.contains("version") || block["version"] != kVersion)
+    bad_block(checkpoint,
+              fmt::format("version: expected {}; a newer dofla may have written it", kVersion));
+  const Json map_name = block.value("feature_map", Json());
+  const auto map =
+      map_name.is_string() ? feature_map_from_name(map_name.get<std::string>()) : std::nullopt;
+  if (!map) bad_block(checkpoint, "feature_map: expected prf, performer or dijiang");
+  return from_tensors(
+      *map, read_counts(checkpoint, block), checkpoint.config().head_size,
+      [&](const std::string& name, const Shape& shape) { return checkpoint.tensor(name, shape); });
+}
+
+Transformer load_model(const Checkpoint& checkpoint) {
+  if (!is_linear(checkpoint)) return Transformer(checkpoint);
+  return make_linear_model(checkpoint, load_features(checkpoint));
+}
+
+void save_linear_model(const fs::path& folder, const Checkpoint& teacher,
+                       const FeatureSet& features, const Json& about) {
+  NewFolder out(folder);
+  NamedTensors tensors;
+  for (const std::string& name : teacher.names())
+    if (!name.starts_with(kBlock)) tensors.emplace_back(name, teacher.tensor(name));
+  for (auto& named : to_tensors(features)) tensors.push_back(std::move(named));
+  write_safetensors(out.path() / "model.safetensors", tensors, {{"format", "pt"}});
+
+  Json config = teacher.config_json();
+  Json block = about;
+  block["version"] = kVersion;
+  block["dofla"] = version();
+  block["feature_map"] = name(features.map);
+  block["features"] = features.counts();
+  config[kBlock] = std::move(block);
+  write_whole(out.path() / "config.json", config.dump(2) + "\n");
+  copy_companions(teacher.folder(), out.path());
+  out.commit();
+}
+
+}  // namespace dofla
