@@ -75,7 +75,7 @@ DofSection from_dof_table(const DofTable& table, double lambda) {
   const std::vector<DofRow> rows = degrees_of_freedom(table, lambda);
   const std::vector<Curve> curves = dof_by_lambda(table);
   for (size_t s = 0; s < rows.size(); ++s) {
-    LayerDof layer{rows[s].largest().mean, rows[s].largest().spread, {}, curves[s]};
+    LayerDof layer{{}, curves[s]};
     for (size_t h = 0; h < rows[s].heads.size(); ++h)
       layer.heads.push_back(
           {rows[s].heads[h].mean, rows[s].heads[h].spread,
