@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <numeric>
 
 #include <fmt/format.h>
 

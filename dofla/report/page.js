@@ -48,7 +48,10 @@
   const showPoint = (series, index) => {
     const point = pointsOf(series)[index];
     const label = series.getAttribute('aria-label');
-    if (!point) return show(series, `${label}: no finite values`, series.ownerSVGElement.getBoundingClientRect());
+    if (!point) {
+      show(series, `${label}: nothing to draw`, series.ownerSVGElement.getBoundingClientRect());
+      return;
+    }
     const lines = series.closest('.lines'), pointer = lines.querySelector('.pointer');
     series.dataset.col = index;
     pointer.setAttribute('cx', point.px);

@@ -24,10 +24,8 @@ struct HeadDof {
 };
 
 struct LayerDof {
-  double dof = 0;  // the largest head's
-  double spread = 0;
   std::vector<HeadDof> heads;
-  Curve dof_by_lambda;  // (lambda, degrees of freedom of the layer)
+  Curve dof_by_lambda;  // (lambda, degrees of freedom of the layer: its largest head's)
 };
 
 struct DofSection {

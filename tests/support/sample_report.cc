@@ -72,10 +72,7 @@ LayerDof layer_with(const std::vector<double>& heads) {
   for (const double dof : heads) {
     const Spectrum spectrum = spectrum_with(dof);
     layer.heads.push_back({dof, 0.04 * dof + 0.05, at_ranks(spectrum)});
-    if (dof <= layer.dof) continue;
-    layer.dof = dof;
-    layer.spread = layer.heads.back().spread;
-    layer.dof_by_lambda.clear();
+    if (dof < *std::max_element(heads.begin(), heads.end())) continue;
     for (int exponent = -16; exponent <= 0; ++exponent) {
       const double lambda = std::exp2(exponent);
       layer.dof_by_lambda.push_back({lambda, dof_of(spectrum, lambda)});
@@ -140,9 +137,9 @@ ReportData hostile_report() {
   data.facts = {{name, name}};
   data.dof = DofSection{nan, name, -1, 0, {}};
   data.dof->layers = {
-      {nan, inf, {{nan, nan, {{1, nan}, {nan, 1}}}, {inf, -inf, {}}, {-3, 0, {{1, 1}}}}, {}},
-      {0, 0, {}, {{0, 1}, {-1, 1}, {1, inf}}},
-      {1e300, 1, {{1e300, 1e300, {{1e300, 1e300}}}, {1e-300, 0, {}}}, {{1, 1e300}, {2, 1e-300}}}};
+      {{{nan, nan, {{1, nan}, {nan, 1}}}, {inf, -inf, {}}, {-3, 0, {{1, 1}}}}, {}},
+      {{}, {{0, 1}, {-1, 1}, {1, inf}}},
+      {{{1e300, 1e300, {{1e300, 1e300}}}, {1e-300, 0, {}}}, {{1, 1e300}, {2, 1e-300}}}};
   data.plan = PlanSection{name, inf, {{{}, nan}, {{0, -5}, 1}, {{INT64_MAX, 1}, inf}}};
   data.training = TrainingSection{};
   data.training->loss = name;
