@@ -13,11 +13,11 @@ std::vector<HeadFeatures> head_features(const Features& features) {
   const int64_t width = features.z.size(1);
   const float* z = features.z.data<float>();
   const float* log_alpha = features.log_alpha.data<float>();
+  const auto inner_scale = static_cast<float>(std::pow(static_cast<double>(width), -0.25));
   std::vector<HeadFeatures> out;
   out.reserve(features.counts.size());
   for (const int64_t count : features.counts) {
-    HeadFeatures head{z, count, width, std::vector<float>(static_cast<size_t>(count)),
-                      static_cast<float>(std::pow(static_cast<double>(width), -0.25))};
+    HeadFeatures head{z, count, width, std::vector<float>(static_cast<size_t>(count)), inner_scale};
     const double log_count = std::log(static_cast<double>(count));
     for (int64_t m = 0; m < count; ++m)
       head.offset[static_cast<size_t>(m)] = static_cast<float>(0.5 * (log_alpha[m] - log_count));
