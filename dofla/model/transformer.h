@@ -40,6 +40,7 @@ class Transformer {
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
+  const Attention& attention(int64_t layer) const { return *attention_[static_cast<size_t>(layer)]; }
 
   DecodeState new_state() const;
 

@@ -30,7 +30,9 @@ void require_valid(const Features& features, int64_t width) {
 }
 
 void require_heads(const Tensor& x, const Features& features, const char* what) {
-  require(x.rank() == 4, "{}: expected [B, H, T, D], found {}", what, to_string(x.shape()));
+  if (x.rank() != 4)  // not require(): a decoder comes here for every token, and wants no message
+    throw std::invalid_argument(
+        fmt::format("{}: expected [B, H, T, D], found {}", what, to_string(x.shape())));
   require(x.dtype() == DType::kF32, "{}: expected F32, found {}", what, name(x.dtype()));
   require(x.size(3) >= 1, "{}: head width 0", what);
   require_valid(features, x.size(3));

@@ -109,6 +109,16 @@ AttentionCase random_case(const CaseOptions& options) {
   return out;
 }
 
+AttentionCase keys_that_grow() {
+  AttentionCase c = random_case({.tokens = 96, .width = 16, .counts = {12}});
+  for (int64_t t = 0; t < c.tokens; ++t)
+    for (int64_t d = 0; d < c.width; ++d)
+      c.k[static_cast<size_t>(t * c.width + d)] *= static_cast<float>(t < 32   ? 30
+                                                                      : t < 64 ? 12
+                                                                               : 1);
+  return c;
+}
+
 AttentionCase fixture_case(const fs::path& file) {
   const Safetensors in(file);
   const Tensor q = in.tensor("q"), k = in.tensor("k"), log_alpha = in.tensor("log_alpha");

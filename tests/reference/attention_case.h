@@ -41,10 +41,13 @@ struct CaseOptions {
 // Normal q, k, v and z; values that float32 represents exactly.
 AttentionCase random_case(const CaseOptions& options);
 
+// Keys whose features grow by e^100 and more along the sequence: a maximum that looks ahead within
+// a chunk would wipe out the rows before.
+AttentionCase keys_that_grow();
+
 // q, k, v, z and log_alpha of a features*.safetensors file.
 AttentionCase fixture_case(const fs::path& file);
 
-// The same problem with double values from a tensor.
 std::vector<double> to_doubles(const Tensor& tensor);
 Tensor to_tensor(const std::vector<double>& values, const Shape& shape);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace dofla::reference {
 namespace {
@@ -90,6 +91,28 @@ std::vector<double> linear_attention(const AttentionCase& c) {
       }
     }
   }
+  return out;
+}
+
+double weight_error(const AttentionCase& c) {
+  const auto most = static_cast<double>(*std::max_element(c.counts.begin(), c.counts.end()));
+  const double sums = std::numeric_limits<float>::epsilon() *
+                      (std::sqrt(most) + std::sqrt(static_cast<double>(c.tokens)) + 4);
+  return 2 * (2 * c.log_feature_error() + sums);
+}
+
+double output_tolerance(const AttentionCase& c) {
+  return weight_error(c) * c.largest_value();
+}
+
+std::vector<double> heads_inside(const std::vector<double>& x, const AttentionCase& c) {
+  std::vector<double> out;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t t = 0; t < c.tokens; ++t)
+      for (int64_t h = 0; h < c.heads; ++h) {
+        const auto from = x.begin() + ((b * c.heads + h) * c.tokens + t) * c.width;
+        out.insert(out.end(), from, from + c.width);
+      }
   return out;
 }
 

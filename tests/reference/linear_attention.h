@@ -19,6 +19,14 @@ std::vector<double> log_kernel(const AttentionCase& problem, int64_t sequence, i
 
 std::vector<double> linear_attention(const AttentionCase& problem);  // [B, T, H, D]
 
+// How far a float32 output may be off. A weight's relative error is that of two log features, once
+// in the numerator and once in the denominator; the sums over features and tokens round as well.
+double weight_error(const AttentionCase& problem);
+double output_tolerance(const AttentionCase& problem);
+
+std::vector<double> heads_inside(const std::vector<double>& x,  // [B, H, T, D] to [B, T, H, D]
+                                 const AttentionCase& problem);
+
 struct LinearAttentionReference {
   Sensitive q, k, v, z, log_alpha;  // gradients, with their sensitivity to the weights
 };

@@ -13,14 +13,14 @@ std::vector<HeadFeatures> head_features(const Features& features) {
   const int64_t width = features.z.size(1);
   const float* z = features.z.data<float>();
   const float* log_alpha = features.log_alpha.data<float>();
-  const double norm_scale =
-      features.subtract_norm ? 0.5 / std::sqrt(static_cast<double>(width)) : 0;
+  const auto inner_scale = static_cast<float>(std::pow(static_cast<double>(width), -0.25));
+  const auto norm_scale = static_cast<float>(
+      features.subtract_norm ? 0.5 / std::sqrt(static_cast<double>(width)) : 0.0);
   std::vector<HeadFeatures> out;
   out.reserve(features.counts.size());
   for (const int64_t count : features.counts) {
-    HeadFeatures head{z, count, width, std::vector<float>(static_cast<size_t>(count)),
-                      static_cast<float>(std::pow(static_cast<double>(width), -0.25)),
-                      static_cast<float>(norm_scale)};
+    HeadFeatures head{z,          count, width, std::vector<float>(static_cast<size_t>(count)),
+                      inner_scale, norm_scale};
     const double log_count = std::log(static_cast<double>(count));
     for (int64_t m = 0; m < count; ++m)
       head.offset[static_cast<size_t>(m)] = static_cast<float>(0.5 * (log_alpha[m] - log_count));

@@ -1,0 +1,83 @@
+#include "dofla/evaluate/compare.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dofla/core/error.h"
+#include "dofla/ops/divergence.h"
+
+namespace dofla {
+namespace {
+
+constexpr int64_t kRows = 64;  // logits of so many tokens exist at a time
+
+void require_comparable(const ModelConfig& teacher, const ModelConfig& student) {
+  if (teacher.vocabulary != student.vocabulary)
+    fail("cannot compare: the teacher has a vocabulary of {}, the student of {}",
+         teacher.vocabulary, student.vocabulary);
+  if (teacher.layers != student.layers || teacher.heads != student.heads ||
+      teacher.head_size != student.head_size)
+    fail("cannot compare: the teacher has {} layers of {} heads of size {}, the student {} of {} "
+         "of size {}",
+         teacher.layers, teacher.heads, teacher.head_size, student.layers, student.heads,
+         student.head_size);
+}
+
+// Squared norms of a layer's attention output and of the student's error in it.
+struct LayerError {
+  double signal = 0;
+  double error = 0;
+
+  void add(const Tensor& teacher, const Tensor& student) {
+    for (int64_t i = 0; i < teacher.count(); ++i) {
+      const double t = teacher.data<float>()[i], s = student.data<float>()[i];
+      signal += t * t;
+      error += (s - t) * (s - t);
+    }
+  }
+};
+
+}  // namespace
+
+Comparison compare(const Transformer& teacher, const Transformer& student,
+                   const NextSequence& next, int64_t total_tokens, const Progress& progress) {
+  require_comparable(teacher.config(), student.config());
+  std::vector<LayerError> layers(static_cast<size_t>(teacher.config().layers));
+  ForwardOptions options;
+  options.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+    layers[static_cast<size_t>(layer)].add(teacher.attention(layer).forward(q, k, v, nullptr),
+                                           student.attention(layer).forward(q, k, v, nullptr));
+  };
+  Divergence sum;
+  Comparison result;
+  for (TokenIds sequence; next(sequence);) {
+    const Tensor ids = to_tensor(sequence);
+    const int64_t tokens = ids.size(1), width = teacher.config().width;
+    const Tensor a = teacher.forward(ids, options).reshape({tokens, width});
+    const Tensor b = student.forward(ids).reshape({tokens, student.config().width});
+    const Tensor targets = ids.reshape({tokens}).slice(1, tokens);
+    for (int64_t begin = 0; begin + 1 < tokens; begin += kRows) {
+      const int64_t end = std::min(begin + kRows, tokens - 1);
+      const Divergence block =
+          divergence(teacher.logits(a.slice(begin, end)), student.logits(b.slice(begin, end)),
+                     targets.slice(begin, end));
+      sum.teacher_loss += block.teacher_loss;
+      sum.student_loss += block.student_loss;
+      sum.kl += block.kl;
+      sum.agree += block.agree;
+    }
+    result.tokens += tokens - 1;
+    report(progress, {"compare", result.tokens, total_tokens, "tokens"});
+  }
+  require(result.tokens > 0, "compare: no text");
+  const double count = static_cast<double>(result.tokens);
+  result.teacher_loss = sum.teacher_loss / count;
+  result.student_loss = sum.student_loss / count;
+  result.kl = sum.kl / count;
+  result.top1_agreement = static_cast<double>(sum.agree) / count;
+  for (const LayerError& layer : layers)
+    result.attention_error.push_back(std::sqrt(layer.error / layer.signal));
+  return result;
+}
+
+}  // namespace dofla

@@ -1,0 +1,49 @@
+#include "dofla/ops/cpu/divergence.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/vector_rows.h"
+
+namespace dofla::cpu {
+namespace {
+
+Divergence compare_row(const float* teacher, const float* student, int64_t target, int64_t count) {
+  const float teacher_lse = log_sum_exp(teacher, count);
+  const float student_lse = log_sum_exp(student, count);
+  std::vector<float> probability(teacher, teacher + count);
+  exp_and_sum(teacher_lse, count, probability.data());
+  std::vector<float> difference(teacher, teacher + count);
+  add_scaled(student, -1, count, difference.data());
+  // Σ p (log p − log p̂); rounding can take it a little below 0, where it cannot be.
+  const double kl = double{dot(probability.data(), difference.data(), count)} - teacher_lse +
+                    double{student_lse};
+  return {.teacher_loss = double{teacher_lse} - teacher[target],
+          .student_loss = double{student_lse} - student[target],
+          .kl = std::max(kl, 0.0),
+          .agree = std::max_element(teacher, teacher + count) - teacher ==
+                   std::max_element(student, student + count) - student};
+}
+
+}  // namespace
+
+Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets) {
+  const int64_t rows = teacher.size(0), count = teacher.size(1);
+  std::vector<Divergence> each(static_cast<size_t>(rows));
+  parallel_for(rows, [&](int64_t r) {
+    each[static_cast<size_t>(r)] =
+        compare_row(teacher.data<float>() + r * count, student.data<float>() + r * count,
+                    targets.data<int64_t>()[r], count);
+  });
+  Divergence sum;
+  for (const Divergence& row : each) {
+    sum.teacher_loss += row.teacher_loss;
+    sum.student_loss += row.student_loss;
+    sum.kl += row.kl;
+    sum.agree += row.agree;
+  }
+  return sum;
+}
+
+}  // namespace dofla::cpu

@@ -1,0 +1,20 @@
+#include "dofla/ops/divergence.h"
+
+#include "dofla/ops/cpu/divergence.h"
+
+namespace dofla {
+
+Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets) {
+  require(teacher.rank() == 2 && teacher.size(1) > 0, "divergence: expected logits [R, V], found {}",
+          to_string(teacher.shape()));
+  require_shape(student, teacher.shape(), "divergence: student");
+  require_shape(targets, {teacher.size(0)}, "divergence: targets");
+  for (int64_t i = 0; i < targets.count(); ++i) {
+    const int64_t id = targets.data<int64_t>()[i];
+    require(id >= 0 && id < teacher.size(1), "divergence: target {} outside the vocabulary of {}",
+            id, teacher.size(1));
+  }
+  return cpu::divergence(teacher, student, targets);
+}
+
+}  // namespace dofla
