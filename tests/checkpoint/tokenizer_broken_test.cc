@@ -183,7 +183,7 @@ TEST(BrokenTokenizer, PreTokenizer) {
 TEST(BrokenTokenizer, RegularExpressionDialect) {
   for (const char* construct :
        {R"(\w)", R"(\b)", R"(\h)", R"(\v)", R"(\1)", R"(\R)", R"(\p{Han})", R"(\P{Greek})", "(*F)",
-        "(?m)", "(?s:", "(?P<", "(?#", "[[", "&&", "}+", "}?", "(?im"}) {
+        "(?m)", "(?s:", "(?P<", "(?#", "[[", "&&", "}+", "}?", "(?im", "(?i)"}) {
     std::string regex = construct;
     if (regex == "[[" || regex == "&&") regex = "[a" + regex.substr(regex == "[[") + "b]";
     if (regex[0] == '}') regex = "a{2" + regex;

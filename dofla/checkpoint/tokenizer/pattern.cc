@@ -1,5 +1,7 @@
 #include "dofla/checkpoint/tokenizer/pattern.h"
 
+#include <cctype>
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -59,8 +61,7 @@ void check_dialect(std::string_view source, std::string_view where) {
       const char kind = rest.size() > 2 ? rest[2] : '\0';
       constexpr std::string_view kSame = ":=!<>i";
       if (kSame.find(kind) == kSame.npos) refuse(rest.substr(0, 3));
-      if (kind == 'i' && !rest.starts_with("(?i:") && !rest.starts_with("(?i)"))
-        refuse(rest.substr(0, 4));
+      if (kind == 'i' && !rest.starts_with("(?i:")) refuse(rest.substr(0, 4));
     }
   }
 }
