@@ -28,6 +28,8 @@ Command add_dof(CLI::App& program);
 Command add_plan(CLI::App& program);
 Command add_evaluate(CLI::App& program);
 Command add_generate(CLI::App& program);
+Command add_distill(CLI::App& program);
+Command add_report(CLI::App& program);
 
 // The optional MODEL argument: a Hugging Face folder, the built-in wiki-mini if left out.
 class ModelArgument {

@@ -1,10 +1,14 @@
 #include <chrono>
+#include <cmath>
 #include <memory>
+
+#include <fmt/ranges.h>
 
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
-#include "dofla/evaluate/next_token.h"
+#include "dofla/evaluate/compare.h"
+#include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
 namespace {
@@ -12,6 +16,7 @@ namespace {
 struct Options {
   ModelArgument model;
   TextArguments text;
+  std::string teacher;
   bool json = false;
 };
 
@@ -25,9 +30,40 @@ OrderedJson to_json(const NextTokenLoss& result) {
           {"sequences", std::move(sequences)}};
 }
 
+// With a teacher: the student's loss and how much of the teacher is in it.
+void run_beside_teacher(const Options& options) {
+  const Checkpoint checkpoint(options.model.folder()), teacher_checkpoint(options.teacher);
+  const Transformer student = load_model(checkpoint), teacher = load_model(teacher_checkpoint);
+  Comparison result;
+  {
+    ProgressBar bar;
+    const TextArguments::Sequences text =
+        options.text.open(checkpoint.folder(), student.config(), bar.progress());
+    result = compare(teacher, student, text.next, text.predicted_tokens, bar.progress());
+  }
+  if (options.json)
+    return print_json({{"loss", result.student_loss},
+                       {"perplexity", std::exp(result.student_loss)},
+                       {"tokens", result.tokens},
+                       {"teacher_loss", result.teacher_loss},
+                       {"kl", result.kl},
+                       {"top1_agreement", result.top1_agreement},
+                       {"attention_error", result.attention_error}});
+  print(fmt::format(
+      "loss         {:.4f} nats a token, teacher {:.4f}\n"
+      "perplexity   {:.2f}\n"
+      "KL           {:.4f} from the teacher's distribution to the model's\n"
+      "agreement    {:.1f} % of the most likely tokens\n"
+      "layer error  {:.3f} of each layer's attention output, relative\n"
+      "tokens       {} predicted\n",
+      result.student_loss, result.teacher_loss, std::exp(result.student_loss), result.kl,
+      100 * result.top1_agreement, fmt::join(result.attention_error, " "), grouped(result.tokens)));
+}
+
 void run(const Options& options) {
+  if (!options.teacher.empty()) return run_beside_teacher(options);
   const Checkpoint checkpoint(options.model.folder());
-  const Transformer model(checkpoint);
+  const Transformer model = load_model(checkpoint);
   NextTokenLoss result;
   double seconds = 0;
   {
@@ -39,11 +75,12 @@ void run(const Options& options) {
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   if (options.json) return print_json(to_json(result));
-  print(fmt::format("loss        {:.4f} nats a token\n"
-                    "perplexity  {:.2f}\n"
-                    "tokens      {} predicted in {} sequences\n",
-                    result.loss, result.perplexity, grouped(result.tokens),
-                    grouped(static_cast<int64_t>(result.sequences.size()))));
+  print(
+      fmt::format("loss        {:.4f} nats a token\n"
+                  "perplexity  {:.2f}\n"
+                  "tokens      {} predicted in {} sequences\n",
+                  result.loss, result.perplexity, grouped(result.tokens),
+                  grouped(static_cast<int64_t>(result.sequences.size()))));
   remark(fmt::format("{:.1f} s, {} tokens/s", seconds,
                      grouped(static_cast<int64_t>(static_cast<double>(result.tokens) / seconds))));
 }
@@ -56,17 +93,23 @@ Command add_evaluate(CLI::App& program) {
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
   options->text.add(*app);
+  app->add_option("--teacher", options->teacher,
+                  "compare with this model: KL, agreement, error of each layer's attention")
+      ->type_name("MODEL");
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
-      "that do not overlap; the last one may be shorter. The model sees each window on its own, so\n"
+      "that do not overlap; the last one may be shorter. The model sees each window on its own, "
+      "so\n"
       "that a window of n tokens has n - 1 predictions. The loss is the mean next-token\n"
       "cross-entropy in nats over all predictions, the perplexity its exponential, and \"tokens\"\n"
-      "counts predicted tokens. With --ids every array is a sequence of its own, of 2 tokens up to\n"
+      "counts predicted tokens. With --ids every array is a sequence of its own, of 2 tokens up "
+      "to\n"
       "the context.\n\n"
       "Example:\n  dofla evaluate path/to/gpt2 --data valid.jsonl.zst --sequences 64\n\n"
       "JSON:\n  {\"loss\", \"perplexity\", \"tokens\", \"sequences\": [{\"tokens\", \"loss\"}]}\n"
-      "  A number that is not finite is null.");
+      "  With --teacher instead of sequences: \"teacher_loss\", \"kl\", \"top1_agreement\",\n"
+      "  \"attention_error\" (one a layer). A number that is not finite is null.");
   return {app, [options] { run(*options); }};
 }
 

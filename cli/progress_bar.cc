@@ -69,7 +69,9 @@ std::string progress_line(const ProgressUpdate& update, double seconds, int colu
 
 ProgressBar::ProgressBar() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-ProgressBar::~ProgressBar() { wipe(); }
+ProgressBar::~ProgressBar() {
+  wipe();
+}
 
 Progress ProgressBar::progress() {
   return [this](const ProgressUpdate& now) { update(now); };

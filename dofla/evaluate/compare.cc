@@ -17,10 +17,11 @@ void require_comparable(const ModelConfig& teacher, const ModelConfig& student) 
          teacher.vocabulary, student.vocabulary);
   if (teacher.layers != student.layers || teacher.heads != student.heads ||
       teacher.head_size != student.head_size)
-    fail("cannot compare: the teacher has {} layers of {} heads of size {}, the student {} of {} "
-         "of size {}",
-         teacher.layers, teacher.heads, teacher.head_size, student.layers, student.heads,
-         student.head_size);
+    fail(
+        "cannot compare: the teacher has {} layers of {} heads of size {}, the student {} of {} "
+        "of size {}",
+        teacher.layers, teacher.heads, teacher.head_size, student.layers, student.heads,
+        student.head_size);
 }
 
 // Squared norms of a layer's attention output and of the student's error in it.
@@ -39,8 +40,8 @@ struct LayerError {
 
 }  // namespace
 
-Comparison compare(const Transformer& teacher, const Transformer& student,
-                   const NextSequence& next, int64_t total_tokens, const Progress& progress) {
+Comparison compare(const Transformer& teacher, const Transformer& student, const NextSequence& next,
+                   int64_t total_tokens, const Progress& progress) {
   require_comparable(teacher.config(), student.config());
   std::vector<LayerError> layers(static_cast<size_t>(teacher.config().layers));
   ForwardOptions options;

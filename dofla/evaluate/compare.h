@@ -9,8 +9,8 @@
 namespace dofla {
 
 struct Comparison {
-  int64_t tokens = 0;         // predicted
-  double teacher_loss = 0;    // mean next-token cross-entropy, in nats
+  int64_t tokens = 0;       // predicted
+  double teacher_loss = 0;  // mean next-token cross-entropy, in nats
   double student_loss = 0;
   double kl = 0;              // mean KL(teacher ‖ student), in nats
   double top1_agreement = 0;  // share of predictions with the same most likely token
@@ -20,8 +20,7 @@ struct Comparison {
 };
 
 // Throws Error unless both have the same vocabulary and the same heads in every layer.
-Comparison compare(const Transformer& teacher, const Transformer& student,
-                   const NextSequence& next, int64_t total_tokens = 0,
-                   const Progress& progress = {});
+Comparison compare(const Transformer& teacher, const Transformer& student, const NextSequence& next,
+                   int64_t total_tokens = 0, const Progress& progress = {});
 
 }  // namespace dofla

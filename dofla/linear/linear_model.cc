@@ -3,6 +3,7 @@
 #include "dofla/core/error.h"
 #include "dofla/core/version.h"
 #include "dofla/linear/linear_attention.h"
+#include "dofla/ops/linear_attention.h"
 
 namespace dofla {
 namespace {
@@ -87,14 +88,13 @@ Transformer load_model(const Checkpoint& checkpoint) {
   return make_linear_model(checkpoint, load_features(checkpoint));
 }
 
-void save_linear_model(const fs::path& folder, const Checkpoint& teacher,
-                       const FeatureSet& features, const Json& about) {
-  NewFolder out(folder);
+void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
+                        const FeatureSet& features, const Json& about) {
   NamedTensors tensors;
   for (const std::string& name : teacher.names())
     if (!name.starts_with(kBlock)) tensors.emplace_back(name, teacher.tensor(name));
   for (auto& named : to_tensors(features)) tensors.push_back(std::move(named));
-  write_safetensors(out.path() / "model.safetensors", tensors, {{"format", "pt"}});
+  write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
 
   Json config = teacher.config_json();
   Json block = about;
@@ -103,9 +103,20 @@ void save_linear_model(const fs::path& folder, const Checkpoint& teacher,
   block["feature_map"] = name(features.map);
   block["features"] = features.counts();
   config[kBlock] = std::move(block);
-  write_whole(out.path() / "config.json", config.dump(2) + "\n");
-  copy_companions(teacher.folder(), out.path());
-  out.commit();
+  write_whole(folder / "config.json", config.dump(2) + "\n");
+  copy_companions(teacher.folder(), folder);
+}
+
+int64_t state_bytes(const FeatureSet& features) {
+  int64_t bytes = 0;
+  for (const Features& layer : features.layers)
+    bytes += new_linear_attention_state(1, layer).bytes();
+  return bytes;
+}
+
+int64_t cache_bytes(const ModelConfig& config, int64_t tokens) {
+  const auto width = static_cast<int64_t>(sizeof(float));
+  return 2 * config.layers * config.kv_heads * tokens * config.head_size * width;
 }
 
 }  // namespace dofla

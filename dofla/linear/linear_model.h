@@ -16,9 +16,15 @@ Transformer load_model(const Checkpoint& checkpoint);
 bool is_linear(const Checkpoint& checkpoint);
 FeatureSet load_features(const Checkpoint& checkpoint);  // of a linear model; Error if it is none
 
-// Writes a complete model folder, whole or not at all; Error if it exists. `about` says how the
-// features were made (loss, data, seed, …) and goes into the "linear_attention" block.
-void save_linear_model(const fs::path& folder, const Checkpoint& teacher,
-                       const FeatureSet& features, const Json& about);
+// Writes everything that makes a model folder into an empty one: weights, features, configuration,
+// tokenizer. `about` says how the features were made (loss, data, seed, …) and goes into the
+// "linear_attention" block.
+void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
+                        const FeatureSet& features, const Json& about);
+
+// What one sequence takes in memory: the linear model's state, whatever its length, and the softmax
+// model's key/value cache at `tokens`.
+int64_t state_bytes(const FeatureSet& features);
+int64_t cache_bytes(const ModelConfig& config, int64_t tokens);
 
 }  // namespace dofla

@@ -5,8 +5,8 @@
 namespace dofla {
 
 Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets) {
-  require(teacher.rank() == 2 && teacher.size(1) > 0, "divergence: expected logits [R, V], found {}",
-          to_string(teacher.shape()));
+  require(teacher.rank() == 2 && teacher.size(1) > 0,
+          "divergence: expected logits [R, V], found {}", to_string(teacher.shape()));
   require_shape(student, teacher.shape(), "divergence: student");
   require_shape(targets, {teacher.size(0)}, "divergence: targets");
   for (int64_t i = 0; i < targets.count(); ++i) {

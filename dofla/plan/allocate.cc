@@ -111,23 +111,35 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options) {
   if (!(options.power >= 0 && std::isfinite(options.power)))
     fail("power: expected 0 or more, found {}", options.power);
   const std::vector<DofRow> rows = degrees_of_freedom(table, options.lambda);
-  std::vector<double> largest;
-  for (const DofRow& row : rows) largest.push_back(row.largest().mean);
-
   DimensionPlan plan = {.model = table.model,
                         .strategy = options.strategy,
                         .cost = options.cost,
                         .lambda = options.lambda,
                         .power = options.power,
                         .heads = {}};
-  std::vector<int64_t> layers(largest.size(), options.cost);
-  if (options.strategy != PlanStrategy::kFix) layers = allocate_layers(largest, options.cost);
-  if (options.strategy == PlanStrategy::kDofClip)
-    for (int64_t& M : layers) M = std::min(M, table.model.head_size);
-  plan.heads = options.strategy == PlanStrategy::kDofHead
-                   ? allocate_each_head(rows, options)
-                   : same_for_all_heads(layers, table.model.heads);
+  if (options.strategy == PlanStrategy::kFix) {
+    plan.heads = fixed_plan(table.model, options.cost).heads;
+  } else if (options.strategy == PlanStrategy::kDofHead) {
+    plan.heads = allocate_each_head(rows, options);
+  } else {
+    std::vector<double> largest;
+    for (const DofRow& row : rows) largest.push_back(row.largest().mean);
+    std::vector<int64_t> layers = allocate_layers(largest, options.cost);
+    if (options.strategy == PlanStrategy::kDofClip)
+      for (int64_t& M : layers) M = std::min(M, table.model.head_size);
+    plan.heads = same_for_all_heads(layers, table.model.heads);
+  }
   return plan;
+}
+
+DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost) {
+  const std::vector<int64_t> layers(static_cast<size_t>(model.layers), cost);
+  return {.model = model,
+          .strategy = PlanStrategy::kFix,
+          .cost = cost,
+          .lambda = AllocateOptions{}.lambda,
+          .power = 1,
+          .heads = same_for_all_heads(layers, model.heads)};
 }
 
 int64_t features_required(double dof, double delta, double t) {

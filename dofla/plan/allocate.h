@@ -21,6 +21,9 @@ struct AllocateOptions {
 // or not finite, or λ not one that the table can answer for.
 DimensionPlan allocate(const DofTable& table, const AllocateOptions& options);
 
+// The plan of strategy fix, for which nothing has to be measured: M = C everywhere.
+DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost);
+
 // M_s = round(C · N_s / mean N), at least 1. The sum exceeds S·C by at most S/2, which is what
 // rounding can do: where the least M of 1 would add more, the largest M give it back.
 std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cost);

@@ -17,8 +17,8 @@ Divergence compare_row(const float* teacher, const float* student, int64_t targe
   std::vector<float> difference(teacher, teacher + count);
   add_scaled(student, -1, count, difference.data());
   // Σ p (log p − log p̂); rounding can take it a little below 0, where it cannot be.
-  const double kl = double{dot(probability.data(), difference.data(), count)} - teacher_lse +
-                    double{student_lse};
+  const double kl =
+      double{dot(probability.data(), difference.data(), count)} - teacher_lse + double{student_lse};
   return {.teacher_loss = double{teacher_lse} - teacher[target],
           .student_loss = double{student_lse} - student[target],
           .kl = std::max(kl, 0.0),

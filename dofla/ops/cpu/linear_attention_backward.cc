@@ -159,8 +159,8 @@ class HeadBackward {
     sgemm(how, tokens_, width_, count_, grad_q_.data(), count_, f_.z, width_, grad_q, width_);
     sgemm(how, tokens_, width_, count_, grad_k_.data(), count_, f_.z, width_, grad_k, width_);
     for (int64_t j = 0; j < tokens_; ++j)
-      add_scaled(k_ + j * width_, -2 * f_.norm_scale * row_sum(grad_k_.data() + j * count_, count_), width_,
-                 grad_k + j * width_);
+      add_scaled(k_ + j * width_, -2 * f_.norm_scale * row_sum(grad_k_.data() + j * count_, count_),
+                 width_, grad_k + j * width_);
     add_feature_gradients(f_, q_, grad_q_.data(), tokens_, grad_z, grad_log_alpha);
     add_feature_gradients(f_, k_, grad_k_.data(), tokens_, grad_z, grad_log_alpha);
   }

@@ -19,7 +19,7 @@ std::vector<HeadFeatures> head_features(const Features& features) {
   std::vector<HeadFeatures> out;
   out.reserve(features.counts.size());
   for (const int64_t count : features.counts) {
-    HeadFeatures head{z,          count, width, std::vector<float>(static_cast<size_t>(count)),
+    HeadFeatures head{z,           count,     width, std::vector<float>(static_cast<size_t>(count)),
                       inner_scale, norm_scale};
     const double log_count = std::log(static_cast<double>(count));
     for (int64_t m = 0; m < count; ++m)

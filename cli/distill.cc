@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include <sys/resource.h>
+
+#include "cli/command.h"
+#include "cli/distill_report.h"
+#include "cli/lambda_option.h"
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "dofla/core/error.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/pipeline.h"
+
+namespace dofla::cli {
+namespace {
+
+struct Options {
+  ModelArgument model;
+  TextArguments text;
+  LambdaOption lambda;
+  std::string out, plan, strategy = "dof", features = "prf", init = "iid";
+  std::string loss = "softmax", mask = "causal";
+  int64_t held_out = 16;
+  DistillOptions job = {.plan = {},
+                        .allocate = {},
+                        .dof = {.sample = {.samples = 1024, .draws = 1, .seed = 0}},
+                        .features = {},
+                        .train = {.loss = {}, .steps = 400},
+                        .checkpoint = {},
+                        .run = {}};
+  bool dry_run = false;
+  bool json = false;
+};
+
+FeatureLossKind loss_kind(const std::string& name) {
+  if (name == "l2") return FeatureLossKind::kL2;
+  return name == "softmax" ? FeatureLossKind::kSoftmax : FeatureLossKind::kAttentionMse;
+}
+
+// Training takes windows of one length; the last ones of the text are kept apart to judge by.
+DistillText read_text(const Options& options, const Checkpoint& checkpoint,
+                      const Progress& progress) {
+  const TextArguments::Sequences text =
+      options.text.open(checkpoint.folder(), checkpoint.config(), progress);
+  DistillText result;
+  for (TokenIds window; text.next(window);)
+    if (result.train.empty() || window.size() == result.train.front().size())
+      result.train.push_back(window);
+  const auto windows = static_cast<int64_t>(result.train.size());
+  if (windows <= options.held_out)
+    fail(
+        "the text has {} windows of {} tokens, and {} are held out: give more --data, a shorter "
+        "--length or a smaller --held-out",
+        windows, result.train.empty() ? 0 : result.train.front().size(), options.held_out);
+  const auto split = result.train.end() - options.held_out;
+  result.held_out.assign(split, result.train.end());
+  result.train.erase(split, result.train.end());
+  return result;
+}
+
+// A fingerprint of the training text, so that a resume on other text is noticed (FNV-1a).
+std::string fingerprint(const std::vector<TokenIds>& sequences) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const TokenIds& sequence : sequences)
+    for (const int64_t id : sequence) hash = (hash ^ static_cast<uint64_t>(id)) * 0x100000001b3u;
+  return fmt::format("{:016x}", hash);
+}
+
+DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
+                        const DistillText& text) {
+  DistillOptions job = options.job;
+  job.allocate.strategy = plan_strategy_from_name(options.strategy).value();
+  job.allocate.lambda = options.lambda.value().value_or(0x1p-8);
+  job.dof.lambda = job.allocate.lambda;
+  job.dof.sample.seed = job.seed;
+  if (!options.plan.empty()) job.plan = load_dimension_plan(options.plan);
+  job.features.map = feature_map_from_name(options.features).value();
+  job.features.init = feature_init_from_name(options.init).value();
+  job.features.seed = job.seed;
+  job.features.lambda = job.allocate.lambda;
+  job.train.loss.kind = loss_kind(options.loss);
+  job.train.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
+  // The baselines are used as drawn: Performer by its definition, DiJiang because its weights are
+  // learned from the next-token loss, which the layerwise objectives are not.
+  if (job.features.map != FeatureMap::kPrf) job.train.steps = 0;
+  job.run = {{"teacher", to_string(identity_of(checkpoint.config()))},
+             {"strategy", job.plan ? "plan" : options.strategy},
+             {"cost", job.plan ? job.plan->cost : job.allocate.cost},
+             {"lambda", job.allocate.lambda},
+             {"features", options.features},
+             {"init", options.init},
+             {"loss", options.loss},
+             {"mask", options.mask},
+             {"steps", job.train.steps},
+             {"batch", job.batch},
+             {"sequence_length", text.train.front().size()},
+             {"train_windows", text.train.size()},
+             {"text", fingerprint(text.train)},
+             {"lr_z", job.train.lr_z},
+             {"lr_alpha", job.train.lr_alpha},
+             {"clip", job.train.clip},
+             {"seed", job.seed}};
+  if (job.plan) job.run["dims"] = job.plan->heads;
+  return job;
+}
+
+void check_places(const Options& options, const DistillOptions& job) {
+  if (fs::exists(fs::symlink_status(options.out)))
+    fail("{}: exists already; choose another --out or remove it", options.out);
+  if (!options.job.resume && fs::exists(job.checkpoint))
+    fail("{}: an unfinished run is kept there; go on with --resume, or remove it to start over",
+         job.checkpoint.string());
+  if (options.job.resume && !fs::exists(job.checkpoint))
+    fail("{}: nothing to resume: no such file", job.checkpoint.string());
+}
+
+void estimate(const Options& options, const Checkpoint& checkpoint, const DistillText& text,
+              const DistillOptions& job) {
+  const double step = job.train.steps == 0 ? 0 : measure_step_seconds(checkpoint, text, job);
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const double seconds = step * static_cast<double>(job.train.steps);
+  const int64_t bytes = int64_t{usage.ru_maxrss} * 1024;
+  if (options.json)
+    return print_json({{"dry_run", true},
+                       {"steps", job.train.steps},
+                       {"step_seconds", step},
+                       {"seconds", seconds},
+                       {"peak_bytes", bytes}});
+  print(
+      fmt::format("steps          {} of {} x {} tokens\n"
+                  "a step         {:.2f} s\n"
+                  "training       about {:.0f} s\n"
+                  "memory         about {}\n",
+                  job.train.steps, job.batch, text.train.front().size(), step, seconds,
+                  with_bytes_unit(bytes)));
+}
+
+void run(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const Checkpoint checkpoint(options.model.folder());
+  if (is_linear(checkpoint))
+    fail("{}: is a linear-attention model already; distil its teacher",
+         checkpoint.folder().string());
+  Distilled result;
+  DistillOptions job;
+  {
+    ProgressBar bar;
+    const DistillText text = read_text(options, checkpoint, bar.progress());
+    job = complete(options, checkpoint, text);
+    if (options.dry_run) return estimate(options, checkpoint, text, job);
+    job.checkpoint = options.out + ".training";
+    check_places(options, job);
+    result = distill(checkpoint, text, job, bar.progress());
+  }
+  NewFolder out(options.out);
+  write_linear_model(out.path(), checkpoint, result.features, job.run);
+  write_distill_report(out.path(), checkpoint, job, result);
+  out.commit();
+  fs::remove(job.checkpoint);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) return print_json(distill_json(job, result, seconds));
+  print(distill_table(checkpoint, job, result, seconds));
+  remark(fmt::format("{0}: model, dof.json and plan.json; open {0}/report.html", options.out));
+}
+
+void add_feature_options(CLI::App& app, Options& options) {
+  app.add_option("--cost", options.job.allocate.cost, "features a head on average")
+      ->capture_default_str()
+      ->type_name("C")
+      ->check(whole_between(1, DimensionPlan::kLargestDimension));
+  app.add_option("--strategy", options.strategy, "how the features are spread over the layers")
+      ->capture_default_str()
+      ->type_name("fix|dof|dof-clip|dof-head")
+      ->check(CLI::IsMember({"fix", "dof", "dof-clip", "dof-head"}));
+  app.add_option("--power", options.job.allocate.power, "of the degrees of freedom, for dof-head")
+      ->capture_default_str()
+      ->type_name("P")
+      ->check(real_between(0, 100));
+  app.add_option("--plan", options.plan, "a plan of dofla plan, instead of --cost and --strategy")
+      ->type_name("F");
+  options.lambda.add(app, "the ridge λ of the degrees of freedom (left out: 2^-8)");
+  app.add_option("--features", options.features, "the feature map; only prf is trained")
+      ->capture_default_str()
+      ->type_name("prf|performer|dijiang")
+      ->check(CLI::IsMember({"prf", "performer", "dijiang"}));
+  app.add_option("--init", options.init, "how prf features are drawn before training")
+      ->capture_default_str()
+      ->type_name("iid|orthogonal|leverage")
+      ->check(CLI::IsMember({"iid", "orthogonal", "leverage"}));
+}
+
+void add_training_options(CLI::App& app, Options& options) {
+  DistillOptions& job = options.job;
+  app.add_option("--loss", options.loss, "the layerwise objective")
+      ->capture_default_str()
+      ->type_name("softmax|l2|attention-mse")
+      ->check(CLI::IsMember({"softmax", "l2", "attention-mse"}));
+  app.add_option("--mask", options.mask, "pairs of query and key in the objective")
+      ->capture_default_str()
+      ->type_name("causal|full")
+      ->check(CLI::IsMember({"causal", "full"}));
+  const auto number = [&](const char* name, auto& value, const char* help, const char* type,
+                          const CLI::Validator& check) {
+    app.add_option(name, value, help)->capture_default_str()->type_name(type)->check(check);
+  };
+  number("--steps", job.train.steps, "optimizer steps", "N", whole_from(0));
+  number("--batch", job.batch, "windows a step", "B", whole_between(1, 1 << 20));
+  number("--lr-z", job.train.lr_z, "learning rate of z", "R", real_between(0, 1e3));
+  number("--lr-alpha", job.train.lr_alpha, "learning rate of log α", "R", real_between(0, 1e3));
+  number("--clip", job.train.clip, "largest norm of a head's gradient", "X", real_between(0, 1e9));
+  number("--seed", job.seed, "of features and batches", "N", seed_number());
+  number("--held-out", options.held_out, "last windows of the text, kept to judge the student by",
+         "T", whole_from(1));
+  number("--checkpoint-every", job.checkpoint_every, "steps between two checkpoints", "N",
+         whole_from(1));
+  app.add_flag("--resume", job.resume, "go on with the run that was cut short (same options)");
+  app.add_flag("--dry-run", options.dry_run, "only estimate time and memory");
+}
+
+}  // namespace
+
+Command add_distill(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "distill", "Turn a softmax model into a linear-attention model and say how good it is");
+  const auto options = std::make_shared<Options>();
+  options->model.add(*app);
+  options->text.add(*app);
+  app->add_option("--out", options->out, "folder for the new model; must not exist")
+      ->type_name("DIR")
+      ->required();
+  add_feature_options(*app, *options);
+  add_training_options(*app, *options);
+  add_json_flag(*app, options->json);
+  app->footer(
+      "The degrees of freedom of every head are measured, turned into a plan, the features "
+      "trained\n"
+      "layer by layer on the teacher's own queries and keys, and the student compared with its\n"
+      "teacher on windows that it was not trained on. DIR is a complete model folder that "
+      "inspect,\n"
+      "evaluate and generate take, with dof.json, plan.json and report.html. While training, the\n"
+      "run is kept in DIR.training: after an interruption of any kind, --resume with the same\n"
+      "options goes on and ends in the same features.\n\n"
+      "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n\n"
+      "JSON:\n  {\"teacher_loss\", \"student_loss\", \"kl\", \"top1_agreement\", \"dims\", "
+      "\"steps\",\n"
+      "   \"skipped_steps\", \"seconds\", \"tokens_per_second\"}; losses in nats a token on "
+      "held-out\n"
+      "   text, tokens_per_second of training");
+  return {app, [options] { run(*options); }};
+}
+
+}  // namespace dofla::cli

@@ -1,0 +1,58 @@
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/lambda_option.h"
+#include "cli/output.h"
+#include "dofla/core/error.h"
+#include "dofla/core/version.h"
+#include "dofla/report/from_dof_table.h"
+#include "dofla/report/page.h"
+
+namespace dofla::cli {
+namespace {
+
+struct Options {
+  std::string dof, plan, out;
+  LambdaOption lambda;
+  bool json = false;
+};
+
+void run(const Options& options) {
+  const DofTable table = load_dof_table(options.dof);
+  ReportData data;
+  data.title = "Degrees of freedom";
+  data.model = to_string(table.model);
+  data.version = version();
+  data.dof = from_dof_table(table, options.lambda.value().value_or(table.lambda));
+  if (!options.plan.empty())
+    data.plan = from_dimension_plan(load_dimension_plan(options.plan), &table);
+  data.facts = {{"sequences", grouped(table.sequences)},
+                {"tokens a sequence", grouped(table.length)},
+                {"seed", std::to_string(table.seed)}};
+  data.command = fmt::format("dofla report {} {} --out {}", options.dof, options.plan, options.out);
+  const std::string page = render_page(data);
+  write_whole(options.out, page);
+  if (options.json) return print_json({{"out", options.out}, {"bytes", page.size()}});
+  print(fmt::format("{}: {}\n", options.out, with_bytes_unit(static_cast<int64_t>(page.size()))));
+}
+
+}  // namespace
+
+Command add_report(CLI::App& program) {
+  CLI::App* app =
+      program.add_subcommand("report", "Draw degrees of freedom and plan as a web page");
+  const auto options = std::make_shared<Options>();
+  app->add_option("DOF", options->dof, "file of dofla dof")->type_name("")->required();
+  app->add_option("PLAN", options->plan, "file of dofla plan (may be left out)")->type_name("");
+  app->add_option("--out", options->out, "the page; one file that needs no network")
+      ->type_name("F")
+      ->required();
+  options->lambda.add(*app, "the ridge λ to show (left out: that of DOF)");
+  add_json_flag(*app, options->json);
+  app->footer(
+      "Example:\n  dofla report dof.json plan.json --out page.html\n\n"
+      "JSON:\n  {\"out\", \"bytes\"}");
+  return {app, [options] { run(*options); }};
+}
+
+}  // namespace dofla::cli

@@ -1,0 +1,110 @@
+#include "dofla/pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "dofla/core/error.h"
+#include "dofla/linear/linear_model.h"
+
+namespace dofla {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t count) {
+  const auto most = std::min(static_cast<size_t>(count), sequences.size());
+  return {sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(most)};
+}
+
+// Checkpoint → (q, k) → DofTable → DimensionPlan
+void choose_dimensions(const Transformer& teacher, const DistillText& text,
+                       const DistillOptions& options, const Progress& progress, Distilled& result) {
+  if (options.plan) {
+    require_fits(*options.plan, teacher.config());
+    result.plan = *options.plan;
+  } else if (options.allocate.strategy == PlanStrategy::kFix) {
+    result.plan = fixed_plan(identity_of(teacher.config()), options.allocate.cost);
+  } else {
+    result.dof =
+        measure_dof(teacher, first(text.train, options.dof_sequences), options.dof, progress);
+    result.plan = allocate(*result.dof, options.allocate);
+  }
+}
+
+// DimensionPlan → FeatureSet, not yet trained
+FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
+                         const DistillOptions& options, const DimensionPlan& plan) {
+  FeatureOptions draw = options.features;
+  if (draw.map != FeatureMap::kPrf || draw.init != FeatureInit::kLeverage)
+    return init_features(plan, draw);
+  QueryKeySampler sampler(teacher.config(), {options.dof.sample.samples, 1, options.seed});
+  for (const TokenIds& sequence : first(text.train, options.dof_sequences))
+    teacher.forward(to_tensor(sequence),
+                    {.state = nullptr, .observer = sampler.observer(), .heads_only = true});
+  draw.samples = [&](int64_t layer, int64_t head) { return sampler.sample(layer, head, 0); };
+  return init_features(plan, draw);
+}
+
+// FeatureSet → trained FeatureSet
+void train_features(const Transformer& teacher, const DistillText& text,
+                    const DistillOptions& options, const Progress& progress, Distilled& result) {
+  LayerwiseTrainer trainer(teacher, draw_features(teacher, text, options, result.plan),
+                           options.train);
+  if (options.resume) trainer.restore(options.checkpoint, options.run);
+  ShuffledBatches batches(text.train, options.batch, options.seed);
+  const auto start = std::chrono::steady_clock::now();
+  while (trainer.steps_done() < options.train.steps) {
+    const Tensor ids = batches.at(trainer.steps_done());
+    trainer.step(ids);
+    result.train_tokens += ids.count();
+    const int64_t done = trainer.steps_done();
+    if (!options.checkpoint.empty() && done % options.checkpoint_every == 0)
+      trainer.save(options.checkpoint, options.run);
+    report(progress, {"train", done, options.train.steps, "steps"});
+  }
+  result.train_seconds = seconds_since(start);
+  result.features = trainer.features();
+  result.history = trainer.history();
+}
+
+}  // namespace
+
+Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
+                  const DistillOptions& options, const Progress& progress) {
+  const Transformer teacher(checkpoint);
+  Distilled result;
+  choose_dimensions(teacher, text, options, progress, result);
+  train_features(teacher, text, options, progress, result);
+
+  const Transformer student = make_linear_model(checkpoint, result.features);
+  int64_t tokens = 0;
+  for (const TokenIds& sequence : text.held_out)
+    tokens += static_cast<int64_t>(sequence.size()) - 1;
+  size_t at = 0;
+  const NextSequence next = [&](TokenIds& ids) {
+    if (at == text.held_out.size()) return false;
+    ids = text.held_out[at++];
+    return true;
+  };
+  result.comparison = compare(teacher, student, next, tokens, progress);
+  return result;
+}
+
+double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& text,
+                            const DistillOptions& options) {
+  const Transformer teacher(checkpoint);
+  const DimensionPlan plan = options.plan
+                                 ? *options.plan
+                                 : fixed_plan(identity_of(teacher.config()), options.allocate.cost);
+  require_fits(plan, teacher.config());
+  LayerwiseTrainer trainer(teacher, init_features(plan, {}), options.train);
+  ShuffledBatches batches(text.train, options.batch, options.seed);
+  trainer.step(batches.at(0));  // the first one also pays for reading the weights
+  const auto start = std::chrono::steady_clock::now();
+  trainer.step(batches.at(1));
+  return seconds_since(start);
+}
+
+}  // namespace dofla

@@ -1,0 +1,57 @@
+// The whole way from a softmax teacher to a linear student: read this first.
+//
+//   Checkpoint → Model → (q, k) → DofTable → DimensionPlan → FeatureSet → LinearModel → Report
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "dofla/core/progress.h"
+#include "dofla/data/batches.h"
+#include "dofla/distill/feature_map.h"
+#include "dofla/distill/train.h"
+#include "dofla/dof/measure.h"
+#include "dofla/evaluate/compare.h"
+#include "dofla/plan/allocate.h"
+
+namespace dofla {
+
+struct DistillText {
+  std::vector<TokenIds> train;     // equally long
+  std::vector<TokenIds> held_out;  // never trained on: what the student is judged by
+};
+
+struct DistillOptions {
+  std::optional<DimensionPlan> plan;  // given, or else measured and allocated
+  AllocateOptions allocate;
+  DofOptions dof;
+  int64_t dof_sequences = 16;  // of the training text, for the degrees of freedom
+  FeatureOptions features;
+  TrainOptions train;
+  int64_t batch = 8;
+  uint64_t seed = 0;  // of features and batches
+
+  fs::path checkpoint;            // where the training is kept; empty: nowhere
+  int64_t checkpoint_every = 50;  // steps
+  bool resume = false;            // go on from the checkpoint
+  Json run;                       // what a resume must agree with
+};
+
+struct Distilled {
+  std::optional<DofTable> dof;  // where it was measured
+  DimensionPlan plan;
+  FeatureSet features;
+  TrainingHistory history;
+  Comparison comparison;     // on the held-out text
+  double train_seconds = 0;  // of this run
+  int64_t train_tokens = 0;  // of this run
+};
+
+Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
+                  const DistillOptions& options, const Progress& progress = {});
+
+// The seconds that one training step takes, measured on the spot: for an estimate beforehand.
+double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& text,
+                            const DistillOptions& options);
+
+}  // namespace dofla
