@@ -1,6 +1,7 @@
 #include "dofla/checkpoint/tokenizer.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "dofla/checkpoint/tokenizer/byte_level.h"
 #include "dofla/checkpoint/tokenizer/tokenizer_parts.h"
@@ -81,8 +82,10 @@ Tokenizer::Tokenizer(std::shared_ptr<const TokenizerParts> parts) : parts_(std::
 
 Tokenizer Tokenizer::load(const fs::path& model_folder) {
   const fs::path path = model_folder / "tokenizer.json";
-  if (fs::exists(path)) return parse(read_text(path), path.string());
-  if (fs::exists(model_folder / "vocab.json") && fs::exists(model_folder / "merges.txt"))
+  std::error_code unreadable;  // counts as absent
+  if (fs::exists(path, unreadable)) return parse(read_text(path), path.string());
+  if (fs::exists(model_folder / "vocab.json", unreadable) &&
+      fs::exists(model_folder / "merges.txt", unreadable))
     return Tokenizer(load_gpt2_files(model_folder));
   fail("{}: no tokenizer: expected tokenizer.json, or vocab.json and merges.txt",
        model_folder.string());

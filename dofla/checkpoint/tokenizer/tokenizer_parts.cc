@@ -1,5 +1,7 @@
 #include "dofla/checkpoint/tokenizer/tokenizer_parts.h"
 
+#include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "dofla/checkpoint/tokenizer/tokenizer_file.h"
@@ -35,11 +37,12 @@ JsonView optional_member(const JsonView& json, std::string_view name) {
 
 // Settings that would make vocab.json + merges.txt mean something else than in GPT-2.
 bool gpt2_add_prefix_space(const fs::path& folder) {
-  if (fs::exists(folder / "added_tokens.json"))
+  std::error_code unreadable;  // counts as absent
+  if (fs::exists(folder / "added_tokens.json", unreadable))
     fail("{}: not supported without tokenizer.json; save the tokenizer with its fast form",
          (folder / "added_tokens.json").string());
   const fs::path path = folder / "tokenizer_config.json";
-  if (!fs::exists(path)) return false;
+  if (!fs::exists(path, unreadable)) return false;
   const Json json = load_json(path);
   const JsonView config(json, path.string());
   if (config.has("tokenizer_class")) {

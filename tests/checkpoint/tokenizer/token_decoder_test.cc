@@ -11,7 +11,7 @@ namespace {
 std::vector<std::string> steps(const char* json, std::initializer_list<const char*> tokens) {
   const Json parsed = Json::parse(json);
   const TokenDecoder decoder = TokenDecoder::parse(JsonView(parsed, "test"));
-  DecodeState state;
+  TextDecodeState state;
   std::vector<std::string> out;
   for (const char* token : tokens) decoder.next(token, state, out.emplace_back());
   decoder.finish(state, out.emplace_back());
