@@ -1,4 +1,4 @@
-// Remembers the ids of words: text repeats itself, and a look-up costs a tenth of the merges.
+// Remembers the ids of words: text repeats itself, and a look-up is far cheaper than merging.
 // Two megabytes, fixed; a word takes the place of whatever was in its slot.
 #pragma once
 
