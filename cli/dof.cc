@@ -22,16 +22,15 @@ struct Options {
 
 // Layers down, heads across, as in the paper; the largest head of a layer carries a star.
 std::string table_text(const DofTable& table) {
-  std::string text = fmt::format(
-      "Degrees of freedom, λ = {}, Gram scale {}, {} samples, {} draws\n"
-      "layer   head",
-      lambda_text(table.lambda), name(table.gram), table.samples, table.draws);
-  for (int64_t h = 1; h <= table.model.heads; ++h)
-    text += fmt::format("{:>{}} ", h, h == 1 ? 3 : 6);
+  std::string text =
+      fmt::format("Degrees of freedom of every head: λ = {}, Gram scale {}, {} samples, {} draws\n",
+                  lambda_text(table.lambda), name(table.gram), table.samples, table.draws);
+  text += "layer";
+  for (int64_t h = 1; h <= table.model.heads; ++h) text += fmt::format("{:>6} ", h);
   text += "  largest\n";
   int64_t layer = 0;
   for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
-    text += fmt::format("{:>5}   ", ++layer);
+    text += fmt::format("{:>5}", ++layer);
     for (size_t h = 0; h < row.heads.size(); ++h)
       text += fmt::format("{:>6.1f}{}", row.heads[h].mean,
                           static_cast<int64_t>(h) == row.largest_head ? '*' : ' ');
