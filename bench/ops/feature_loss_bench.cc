@@ -69,17 +69,21 @@ void all_heads(benchmark::State& state, FeatureLossKind kind, double scale) {
 
 BENCHMARK_CAPTURE(all_heads, softmax, FeatureLossKind::kSoftmax, 1.0)
     ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
 BENCHMARK_CAPTURE(all_heads, l2, FeatureLossKind::kL2, 1.0)
     ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
 BENCHMARK_CAPTURE(all_heads, attention_mse, FeatureLossKind::kAttentionMse, 1.0)
     ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
 // Key and query norms as in the hardest layers, where factors vanish and pairs are computed alone.
 BENCHMARK_CAPTURE(all_heads, softmax_large_norms, FeatureLossKind::kSoftmax, 4.0)
     ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
 
 }  // namespace
 }  // namespace dofla

@@ -140,7 +140,8 @@ class HeadLoss {
       logits[j] = log_sum_exp_of_sum(log_query, s_.key.logs.data() + j * count, count) +
                   s_.key.peak[static_cast<size_t>(j)];
     }
-    loss_ += objective(teacher, logits, i, first, keys);
+    const double loss = objective(teacher, logits, i, first, keys);  // may rescale loss_
+    loss_ += loss;
     for (int64_t at = 0; at < small; ++at) {
       const int64_t j = s_.small[static_cast<size_t>(at)];
       const float* log_key = s_.key.logs.data() + j * count;
