@@ -38,10 +38,10 @@ fs::path ModelArgument::folder() const {
 
 void TextArguments::add(CLI::App& app, int64_t sequences) {
   sequences_ = sequences;
-  CLI::Option* data = app.add_option(
-      "--data", data_,
-      ".txt files, or .jsonl with a \"text\" field a line; may be .zst or .gz\n"
-      "(left out: the built-in Wikipedia text)");
+  CLI::Option* data =
+      app.add_option("--data", data_,
+                     ".txt files, or .jsonl with a \"text\" field a line; may be .zst or .gz\n"
+                     "(left out: the built-in Wikipedia text)");
   data->type_name("F...");
   CLI::Option* ids =
       app.add_option("--ids", ids_, "JSON file of token ids instead of text: [[1, 2, 3], [4, 5]]");
@@ -120,8 +120,7 @@ std::optional<Tokenizer> find_tokenizer(const fs::path& model_folder) {
 }
 
 CLI::Validator real_between(double low, double high) {
-  return number_check<double>(
-      low, high, fmt::format("a number from {} to {}", low, high));
+  return number_check<double>(low, high, fmt::format("a number from {} to {}", low, high));
 }
 
 CLI::Validator whole_between(int64_t low, int64_t high) {

@@ -22,10 +22,10 @@ struct Options {
 
 // Layers down, heads across, as in the paper; the largest head of a layer carries a star.
 std::string table_text(const DofTable& table) {
-  std::string text = fmt::format("Degrees of freedom, λ = {}, Gram scale {}, {} samples, {} draws\n"
-                                 "layer   head",
-                                 lambda_text(table.lambda), name(table.gram), table.samples,
-                                 table.draws);
+  std::string text = fmt::format(
+      "Degrees of freedom, λ = {}, Gram scale {}, {} samples, {} draws\n"
+      "layer   head",
+      lambda_text(table.lambda), name(table.gram), table.samples, table.draws);
   for (int64_t h = 1; h <= table.model.heads; ++h)
     text += fmt::format(h == 1 ? "{:>3} " : "{:>6} ", h);
   text += "  largest\n";
@@ -91,10 +91,12 @@ Command add_dof(CLI::App& program) {
   add_json_flag(*app, options->json);
   app->footer(
       "The teacher reads the text; J of the queries and keys of every head are drawn, all equally\n"
-      "likely; the degrees of freedom are tr Σ(Σ+λI)⁻¹ of their Gram matrix Σ. A layer has those of\n"
+      "likely; the degrees of freedom are tr Σ(Σ+λI)⁻¹ of their Gram matrix Σ. A layer has those "
+      "of\n"
       "its largest head, marked by a star. The file of --out answers for any λ from 2^-16 up.\n\n"
       "Example:\n  dofla dof path/to/gpt2 --data train.jsonl.zst --out dof.json\n\n"
-      "JSON:\n  {\"gram\", \"lambda\", \"samples\", \"draws\", \"sequences\", \"length\", \"seed\", "
+      "JSON:\n  {\"gram\", \"lambda\", \"samples\", \"draws\", \"sequences\", \"length\", "
+      "\"seed\", "
       "\"model\",\n"
       "   \"layers\": [{\"dof\", \"spread\", \"heads\": [{\"dof\", \"spread\"}]}]}");
   return {app, [options] { run(*options); }};

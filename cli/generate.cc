@@ -1,10 +1,11 @@
+#include "dofla/generate/generate.h"
+
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "dofla/core/error.h"
-#include "dofla/generate/generate.h"
 
 namespace dofla::cli {
 namespace {
@@ -39,13 +40,15 @@ TokenIds prompt_ids(const Options& options, const ModelConfig& config,
   return ids.empty() ? beginning(config) : ids;
 }
 
-// The decoder reads the prompt first: SentencePiece tokenizers drop the space before the first word
+// The decoder reads a prompt first: SentencePiece tokenizers drop the space before the first word
 // of a text, which the first word of a continuation must keep.
-std::optional<StreamDecoder> decoder_after(const std::optional<Tokenizer>& tokenizer,
-                                           const TokenIds& prompt) {
+std::optional<StreamDecoder> decoder_after(const Options& options, const TokenIds& prompt,
+                                           const std::optional<Tokenizer>& tokenizer) {
   if (!tokenizer) return std::nullopt;
   StreamDecoder decoder(*tokenizer);
-  for (const int64_t id : prompt) decoder.next(id);
+  const bool continues = !options.prompt.empty() || !options.ids.empty();
+  if (continues)
+    for (const int64_t id : prompt) decoder.next(id);
   return decoder;
 }
 
@@ -65,7 +68,7 @@ void run(const Options& options) {
   const Transformer model(checkpoint);
   const ModelConfig& config = model.config();
   const TokenIds prompt = prompt_ids(options, config, tokenizer);
-  std::optional<StreamDecoder> decoder = decoder_after(tokenizer, prompt);
+  std::optional<StreamDecoder> decoder = decoder_after(options, prompt, tokenizer);
 
   std::string text;
   const auto add_text = [&](std::string_view piece) {
@@ -122,9 +125,8 @@ Command add_generate(CLI::App& program) {
   CLI::App* app = program.add_subcommand("generate", "Continue a text");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
-  CLI::Option* prompt =
-      app->add_option("--prompt", options->prompt,
-                      "the text to continue (left out: the beginning of a document)");
+  CLI::Option* prompt = app->add_option(
+      "--prompt", options->prompt, "the text to continue (left out: the beginning of a document)");
   prompt->type_name("TEXT");
   app->add_option("--ids", options->ids, "JSON file with the prompt's token ids: [[1, 2, 3]]")
       ->type_name("F")
@@ -137,7 +139,8 @@ Command add_generate(CLI::App& program) {
   app->add_flag("--ignore-end", options->ignore_end, "go on after the end-of-text token");
   add_json_flag(*app, options->json);
   app->footer(
-      "The text streams as it comes, after the prompt. It ends at --max-tokens, at the end-of-text\n"
+      "The text streams as it comes, after the prompt. It ends at --max-tokens, at the "
+      "end-of-text\n"
       "token, or when the model's context is full. A folder without a tokenizer takes --ids and\n"
       "prints ids.\n\n"
       "Examples:\n"
@@ -145,7 +148,8 @@ Command add_generate(CLI::App& program) {
       "  dofla generate path/to/gpt2 --prompt \"Once\" --temperature 0 --max-tokens 32 --json\n\n"
       "JSON, all of the continuation only, without the prompt:\n"
       "  {\"ids\", \"text\", \"tokens_per_second\"}\n"
-      "  \"ids\" ends with the end-of-text token if that stopped it, \"text\" leaves it out and is\n"
+      "  \"ids\" ends with the end-of-text token if that stopped it, \"text\" leaves it out and "
+      "is\n"
       "  null without a tokenizer; the rate is that of the tokens after the first.");
   return {app, [options] {
             options->generate.stop_at_end_of_text = !options->ignore_end;

@@ -13,21 +13,22 @@ struct Options {
 };
 
 void print_table(const ModelConfig& config, const Parameters& parameters, const fs::path& folder) {
-  const std::string kv_heads =
-      config.kv_heads == config.heads ? "" : fmt::format(", {} for keys and values", config.kv_heads);
-  print(fmt::format("{}\n"
-                    "  type        {}\n"
-                    "  layers      {}\n"
-                    "  heads       {} of size {}{}\n"
-                    "  width       {}\n"
-                    "  vocabulary  {}\n"
-                    "  context     {}\n"
-                    "  parameters  {}\n"
-                    "  weights     {}, {}\n",
-                    folder.string(), config.model_type, config.layers, config.heads,
-                    config.head_size, kv_heads, config.width, grouped(config.vocabulary),
-                    grouped(config.context), grouped(parameters.count),
-                    with_bytes_unit(parameters.bytes), name(parameters.dtype)));
+  const std::string kv_heads = config.kv_heads == config.heads
+                                   ? ""
+                                   : fmt::format(", {} for keys and values", config.kv_heads);
+  print(fmt::format(
+      "{}\n"
+      "  type        {}\n"
+      "  layers      {}\n"
+      "  heads       {} of size {}{}\n"
+      "  width       {}\n"
+      "  vocabulary  {}\n"
+      "  context     {}\n"
+      "  parameters  {}\n"
+      "  weights     {}, {}\n",
+      folder.string(), config.model_type, config.layers, config.heads, config.head_size, kv_heads,
+      config.width, grouped(config.vocabulary), grouped(config.context), grouped(parameters.count),
+      with_bytes_unit(parameters.bytes), name(parameters.dtype)));
 }
 
 void run(const Options& options) {

@@ -34,7 +34,8 @@ std::string invoked_name(const CLI::App& program) {
   return chosen.empty() ? "dofla" : "dofla " + chosen.front()->get_name();
 }
 
-// Help without the parser's notes on which option excludes which: messages say that when it matters.
+// Help without the parser's notes on which option excludes which: messages say that when it
+// matters.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() {
@@ -49,24 +50,27 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-void complain(std::string_view message) { remark("dofla: " + one_line(message)); }
+void complain(std::string_view message) {
+  remark("dofla: " + one_line(message));
+}
 
 int run(int argc, char** argv) {
-  CLI::App program("Degrees of freedom for linear attention: measure how many features each "
-                   "attention head needs,\nand turn a softmax transformer into a linear one.",
-                   "dofla");
+  CLI::App program(
+      "Degrees of freedom for linear attention: measure how many features each "
+      "attention head needs,\nand turn a softmax transformer into a linear one.",
+      "dofla");
   program.formatter(std::make_shared<HelpFormatter>());
-  program.set_version_flag("--version", fmt::format("dofla {}", version()),
-                           "show the version");
+  program.set_version_flag("--version", fmt::format("dofla {}", version()), "show the version");
   int threads = 0;
   program.add_option("--threads", threads, "threads to use (left out: one a core)")
       ->type_name("N")
       ->check(whole_between(1, 4096));
   program.require_subcommand(0, 1);
   program.fallthrough();
-  program.footer("Example:\n  dofla generate --prompt \"The river flows\"\n\n"
-                 "Every command has a --help with an example. A MODEL that is left out is the "
-                 "built-in wiki-mini.");
+  program.footer(
+      "Example:\n  dofla generate --prompt \"The river flows\"\n\n"
+      "Every command has a --help with an example. A MODEL that is left out is the "
+      "built-in wiki-mini.");
   program.set_help_flag("-h,--help", "show this help");
   const std::vector<Command> commands = {add_inspect(program),  add_tokenize(program),
                                          add_dof(program),      add_plan(program),

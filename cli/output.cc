@@ -19,7 +19,9 @@ void print_json(const OrderedJson& object) {
   print(object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
 }
 
-void remark(std::string_view text) { fmt::print(stderr, "{}\n", text); }
+void remark(std::string_view text) {
+  fmt::print(stderr, "{}\n", text);
+}
 
 std::string grouped(int64_t number) {
   std::string digits = fmt::format("{}", number);

@@ -22,7 +22,7 @@ void print_json(const OrderedJson& object);
 
 void remark(std::string_view text);  // a line on standard error
 
-std::string grouped(int64_t number);      // 1,234,567
+std::string grouped(int64_t number);         // 1,234,567
 std::string with_bytes_unit(int64_t bytes);  // 11.8 MB
 
 // The text as one printable line of a bearable length.

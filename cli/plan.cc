@@ -25,10 +25,11 @@ struct Options {
 
 std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows) {
   const bool by_head = plan.strategy == PlanStrategy::kDofHead;
-  std::string text = fmt::format("Feature dimensions, strategy {}, cost {}, λ = {}\n"
-                                 "layer   M{}   degrees of freedom\n",
-                                 name(plan.strategy), plan.cost, lambda_text(plan.lambda),
-                                 by_head ? " (mean)   by head" : "    ");
+  std::string text = fmt::format(
+      "Feature dimensions, strategy {}, cost {}, λ = {}\n"
+      "layer   M{}   degrees of freedom\n",
+      name(plan.strategy), plan.cost, lambda_text(plan.lambda),
+      by_head ? " (mean)   by head" : "    ");
   const std::vector<int64_t> dims = plan.dims();
   for (size_t s = 0; s < rows.size(); ++s) {
     text += fmt::format("{:>5}   {:<5}", s + 1, dims[s]);
@@ -55,11 +56,10 @@ std::string bound_text(const std::vector<int64_t>& bound, const Options& options
 
 void run(const Options& options) {
   const DofTable table = load_dof_table(options.table);
-  const AllocateOptions allocation = {
-      .strategy = plan_strategy_from_name(options.strategy).value(),
-      .cost = options.cost.value_or(table.model.head_size),
-      .lambda = options.lambda.value().value_or(table.lambda),
-      .power = options.power};
+  const AllocateOptions allocation = {.strategy = plan_strategy_from_name(options.strategy).value(),
+                                      .cost = options.cost.value_or(table.model.head_size),
+                                      .lambda = options.lambda.value().value_or(table.lambda),
+                                      .power = options.power};
   const DimensionPlan plan = allocate(table, allocation);
   const std::vector<DofRow> rows = degrees_of_freedom(table, allocation.lambda);
   const std::vector<int64_t> bound = options.bound ? bounds(rows, options) : std::vector<int64_t>();
@@ -106,12 +106,15 @@ Command add_plan(CLI::App& program) {
   app->add_option("--out", options->out, "save the plan")->type_name("F");
   add_json_flag(*app, options->json);
   app->footer(
-      "fix gives every layer M = C; dof gives a layer M in proportion to its degrees of freedom at\n"
-      "the same mean; dof-clip then takes at most the head size; dof-head gives every head its own\n"
+      "fix gives every layer M = C; dof gives a layer M in proportion to its degrees of freedom "
+      "at\n"
+      "the same mean; dof-clip then takes at most the head size; dof-head gives every head its "
+      "own\n"
       "M. No M is below 1.\n\n"
       "Example:\n  dofla plan dof.json --cost 64 --strategy dof --out plan.json\n\n"
       "JSON:\n  {\"strategy\", \"cost\", \"lambda\", \"model\", \"dims\": [M a layer], \"mean\",\n"
-      "   \"heads\": [[M a head]] and \"power\" for dof-head, \"bound\": [M a layer] with --bound}");
+      "   \"heads\": [[M a head]] and \"power\" for dof-head, \"bound\": [M a layer] with "
+      "--bound}");
   return {app, [options] { run(*options); }};
 }
 

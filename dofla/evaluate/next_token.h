@@ -18,9 +18,9 @@ struct SequenceLoss {
 };
 
 struct NextTokenLoss {
-  int64_t tokens = 0;      // predicted tokens of all sequences
-  double loss = 0;         // mean over them
-  double perplexity = 1;   // exp(loss)
+  int64_t tokens = 0;     // predicted tokens of all sequences
+  double loss = 0;        // mean over them
+  double perplexity = 1;  // exp(loss)
   std::vector<SequenceLoss> sequences;
 };
 
