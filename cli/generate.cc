@@ -41,13 +41,15 @@ TokenIds prompt_ids(const Options& options, const ModelConfig& config,
   return ids.empty() ? beginning(config) : ids;
 }
 
-// The decoder reads the prompt first: SentencePiece tokenizers drop the space before the first word
+// The decoder reads a prompt first: SentencePiece tokenizers drop the space before the first word
 // of a text, which the first word of a continuation must keep.
-std::optional<StreamDecoder> decoder_after(const std::optional<Tokenizer>& tokenizer,
-                                           const TokenIds& prompt) {
+std::optional<StreamDecoder> decoder_after(const Options& options, const TokenIds& prompt,
+                                           const std::optional<Tokenizer>& tokenizer) {
   if (!tokenizer) return std::nullopt;
   StreamDecoder decoder(*tokenizer);
-  for (const int64_t id : prompt) decoder.next(id);
+  const bool continues = !options.prompt.empty() || !options.ids.empty();
+  if (continues)
+    for (const int64_t id : prompt) decoder.next(id);
   return decoder;
 }
 
@@ -67,7 +69,7 @@ void run(const Options& options) {
   const Transformer model = load_model(checkpoint);
   const ModelConfig& config = model.config();
   const TokenIds prompt = prompt_ids(options, config, tokenizer);
-  std::optional<StreamDecoder> decoder = decoder_after(tokenizer, prompt);
+  std::optional<StreamDecoder> decoder = decoder_after(options, prompt, tokenizer);
 
   std::string text;
   const auto add_text = [&](std::string_view piece) {

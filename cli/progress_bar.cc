@@ -53,9 +53,9 @@ std::string progress_line(const ProgressUpdate& update, double seconds, int colu
     return fmt::format("{}  {} {}  {}/s", update.stage, short_number(done), update.unit,
                        short_number(rate));
   const double share = std::clamp(done / total, 0.0, 1.0);
-  const std::string left = rate > 0 ? clock_time((total - done) / rate) + " left" : "";
+  const std::string left = rate > 0 ? "  " + clock_time((total - done) / rate) + " left" : "";
   const std::string figures =
-      fmt::format("{:3.0f}%  {} of {} {}  {}/s  {}", std::floor(100 * share), short_number(done),
+      fmt::format("{:3.0f}%  {} of {} {}  {}/s{}", std::floor(100 * share), short_number(done),
                   short_number(total), update.unit, short_number(rate), left);
   const int room = columns - static_cast<int>(update.stage.size() + figures.size()) - 6;
   if (room < 8) return fmt::format("{}  {}", update.stage, figures);

@@ -31,9 +31,8 @@ Parameters count_parameters(const Checkpoint& checkpoint) {
     parameters.bytes += tensor.bytes();
     bytes_of[tensor.dtype()] += tensor.bytes();
   }
-  const auto most = std::max_element(bytes_of.begin(), bytes_of.end(), [](auto& a, auto& b) {
-    return a.second < b.second;
-  });
+  const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
   if (most != bytes_of.end()) parameters.dtype = most->first;
   return parameters;
 }

@@ -2,6 +2,8 @@
 
 namespace dofla {
 
-std::string_view version() { return DOFLA_VERSION; }
+std::string_view version() {
+  return DOFLA_VERSION;
+}
 
 }  // namespace dofla

@@ -46,8 +46,9 @@ bool WindowReader::append_document() {
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(begin_));
   begin_ = 0;
   if (started_ && !options_.end_of_text)
-    fail("the model has no end-of-text token (eos_token_id) to join several documents by; give it "
-         "one document, or token ids");
+    fail(
+        "the model has no end-of-text token (eos_token_id) to join several documents by; give it "
+        "one document, or token ids");
   if (started_) pending_.push_back(*options_.end_of_text);
   started_ = true;
   const TokenIds ids = encode_(*document);
@@ -80,8 +81,8 @@ std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limit
   if (file.front().is_number()) return {read_sequence(file, where, limits)};
   std::vector<TokenIds> sequences;
   for (const Json& sequence : file)
-    sequences.push_back(read_sequence(
-        sequence, fmt::format("{}: sequence {}", where, sequences.size()), limits));
+    sequences.push_back(
+        read_sequence(sequence, fmt::format("{}: sequence {}", where, sequences.size()), limits));
   return sequences;
 }
 

@@ -43,7 +43,7 @@ class WindowReader {
   DocumentReader documents_;
   Encode encode_;
   WindowOptions options_;
-  TokenIds pending_;    // pending_[begin_, end) is not yet handed out
+  TokenIds pending_;  // pending_[begin_, end) is not yet handed out
   size_t begin_ = 0;
   int64_t windows_ = 0;
   bool started_ = false;

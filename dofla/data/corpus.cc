@@ -18,9 +18,10 @@ Kind kind_of(const fs::path& path) {
   if (name.extension() == ".zst" || name.extension() == ".gz") name = name.stem();
   if (name.extension() == ".txt") return Kind::kText;
   if (name.extension() == ".jsonl") return Kind::kJsonLines;
-  fail("{}: not a kind of text that is read here: expected .txt or .jsonl, optionally followed by "
-       ".zst or .gz",
-       path.string());
+  fail(
+      "{}: not a kind of text that is read here: expected .txt or .jsonl, optionally followed by "
+      ".zst or .gz",
+      path.string());
 }
 
 // The offset of the first byte that is not part of valid UTF-8, or npos.
@@ -75,7 +76,9 @@ void DocumentReader::open_next_file() {
   line_ = documents_ = 0;
 }
 
-std::string DocumentReader::here() const { return fmt::format("{}:{}", path_.string(), line_); }
+std::string DocumentReader::here() const {
+  return fmt::format("{}:{}", path_.string(), line_);
+}
 
 bool DocumentReader::read_line(std::string& line) {
   line.clear();

@@ -2,8 +2,8 @@
 // size of a file.
 //
 //   .txt              the whole file is one document
-//   .jsonl            every line is an object whose "text" is one document; other fields are ignored
-//   .txt.zst .jsonl.gz …  the same, compressed
+//   .jsonl            every line is an object whose "text" is one document; other fields are
+//   ignored .txt.zst .jsonl.gz …  the same, compressed
 //
 // Text is UTF-8 and is handed on as it stands. Blank lines of a .jsonl file and empty documents
 // are passed over.
@@ -37,18 +37,18 @@ class DocumentReader {
   bool read_line(std::string& line);  // without its end; false at the end of the file
   std::optional<std::string> next_in_file();
   std::optional<std::string> whole_text();
-  std::string here() const;           // "file:line"
+  std::string here() const;  // "file:line"
 
   std::vector<fs::path> files_;
   size_t longest_;
   size_t next_file_ = 0;
-  fs::path path_;                     // of the file being read
-  ByteReader bytes_;                  // empty: no file is open
+  fs::path path_;     // of the file being read
+  ByteReader bytes_;  // empty: no file is open
   std::vector<char> buffer_;
-  size_t begin_ = 0;                  // buffer_[begin_, end_) is read but not yet used
+  size_t begin_ = 0;  // buffer_[begin_, end_) is read but not yet used
   size_t end_ = 0;
   int64_t line_ = 0;
-  int64_t documents_ = 0;             // found in this file
+  int64_t documents_ = 0;  // found in this file
 };
 
 }  // namespace dofla

@@ -33,8 +33,8 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
   require(prompt_tokens > 0, "generate: the prompt is empty");
   require(options.max_tokens > 0, "generate: max_tokens {}", options.max_tokens);
   if (prompt_tokens > config.context)
-    fail("the prompt has {} tokens, more than the model's context of {}: shorten it",
-         prompt_tokens, config.context);
+    fail("the prompt has {} tokens, more than the model's context of {}: shorten it", prompt_tokens,
+         config.context);
 
   Generation result;
   Sampler sampler(options.sampler);
@@ -44,8 +44,7 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
   Clock::time_point first = start;
   while (true) {
     const Tensor logits = next_logits(model, unread, state);
-    const int64_t id =
-        sampler.sample({logits.data<float>(), static_cast<size_t>(logits.count())});
+    const int64_t id = sampler.sample({logits.data<float>(), static_cast<size_t>(logits.count())});
     if (result.ids.empty()) first = Clock::now();
     result.ids.push_back(id);
     if (on_token) on_token(id);

@@ -192,9 +192,9 @@ TEST_F(Cli, EvaluateBuiltInModelOnBuiltInText) {
 TEST_F(Cli, EvaluateTextOfEachKindAlike) {
   const std::string text = "A river is a stream of water. It flows to the sea.";
   const Json plain = json({"evaluate", "--data", write("a.txt", text), "--length", "8"});
-  EXPECT_EQ(json({"evaluate", "--data", write("a.jsonl", Json{{"text", text}}.dump()), "--length",
-                  "8"}),
-            plain);
+  EXPECT_EQ(
+      json({"evaluate", "--data", write("a.jsonl", Json{{"text", text}}.dump()), "--length", "8"}),
+      plain);
   EXPECT_EQ(plain["sequences"][0]["tokens"], 7);
 }
 
@@ -215,13 +215,14 @@ TEST_F(Cli, GenerateWithoutATokenizer) {
   EXPECT_TRUE(found["text"].is_null());
   const ProcessResult streamed = run({"generate", fixture, "--ids", ids, "--max-tokens", "3"});
   EXPECT_EQ(streamed.exit_code, 0) << streamed.err;
-  EXPECT_EQ(streamed.out, fmt::format("{} \n", fmt::join(found["ids"].get<std::vector<int>>(), " ")));
+  EXPECT_EQ(streamed.out,
+            fmt::format("{} \n", fmt::join(found["ids"].get<std::vector<int>>(), " ")));
   expect_failure({"generate", fixture, "--prompt", "a"}, 1, "tokenizer.json");
 }
 
 TEST_F(Cli, SeedsAndThreadsDecideNothingElse) {
-  const std::vector<std::string> arguments = {"generate", "--prompt", "The", "--max-tokens", "12",
-                                              "--seed", "5"};
+  const std::vector<std::string> arguments = {"generate", "--prompt", "The", "--max-tokens",
+                                              "12",       "--seed",   "5"};
   std::vector<std::string> one_thread = arguments;
   one_thread.insert(one_thread.end(), {"--threads", "1"});
   EXPECT_EQ(json(arguments)["ids"], json(one_thread)["ids"]);
@@ -303,8 +304,9 @@ TEST_F(Cli, BrokenModels) {
   expect_broken("no weights");
   write_whole(model / "model.safetensors", weights);
 
-  for (const std::string& bad : {std::string("{"), std::string("\xff"), std::string("[]"),
-                                 std::string(100000, '['), std::string("{\"model_type\": \"bert\"}")}) {
+  for (const std::string& bad :
+       {std::string("{"), std::string("\xff"), std::string("[]"), std::string(100000, '['),
+        std::string("{\"model_type\": \"bert\"}")}) {
     write_whole(model / "config.json", bad);
     expect_broken("config.json: ");
   }
@@ -320,9 +322,11 @@ TEST_F(Cli, BrokenModels) {
 }
 
 TEST_F(Cli, FullDiskIsAnError) {
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"inspect"}, {"inspect", "--json"}, {"--help"}, {"--version"},
-        {"generate", "--max-tokens", "2"}}) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"inspect"},
+                                                    {"inspect", "--json"},
+                                                    {"--help"},
+                                                    {"--version"},
+                                                    {"generate", "--max-tokens", "2"}}) {
     const ProcessResult result = run(arguments, {}, "/dev/full");
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.err, HasSubstr("dofla: cannot write to standard output"));

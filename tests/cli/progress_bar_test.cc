@@ -7,11 +7,13 @@ namespace {
 
 TEST(ProgressLine, ShowsShareRateAndRemainingTime) {
   const ProgressUpdate update = {"evaluate", 330'000, 730'000, "tokens"};
-  EXPECT_EQ(progress_line(update, 20, 0), "evaluate   45%  330k of 730k tokens  16.5k/s  0:25 left");
+  EXPECT_EQ(progress_line(update, 20, 0),
+            "evaluate   45%  330k of 730k tokens  16.5k/s  0:25 left");
   EXPECT_EQ(progress_line(update, 20, 80),
-            "evaluate [=======>         ]  45%  330k of 730k tokens  16.5k/s  0:25 left");
+            "evaluate [=========>           ]  45%  330k of 730k tokens  16.5k/s  0:25 left");
   EXPECT_LT(progress_line(update, 20, 80).size(), 80u);
-  EXPECT_EQ(progress_line({"evaluate", 0, 10, "heads"}, 0, 0), "evaluate    0%  0 of 10 heads  0/s  ");
+  EXPECT_EQ(progress_line({"evaluate", 0, 10, "heads"}, 0, 0),
+            "evaluate    0%  0 of 10 heads  0/s");
 }
 
 TEST(ProgressLine, SaysWhatItKnowsWhenTheTotalIsUnknown) {

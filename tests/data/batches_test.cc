@@ -65,9 +65,8 @@ TEST_F(Batches, OneDocumentNeedsNoEndOfText) {
   EXPECT_THAT(windows({write("a.txt", "abcd")}, {.length = 3, .end_of_text = {}, .most = 0}),
               ElementsAre(ElementsAre(0, 1, 2)));
   const fs::path two = write("b.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"de\"}\n");
-  EXPECT_THAT(
-      error_of([&] { windows({two}, {.length = 9, .end_of_text = {}, .most = 0}); }),
-      HasSubstr("no end-of-text token"));
+  EXPECT_THAT(error_of([&] { windows({two}, {.length = 9, .end_of_text = {}, .most = 0}); }),
+              HasSubstr("no end-of-text token"));
 }
 
 TEST_F(Batches, TooFewTokensAreAnError) {

@@ -38,7 +38,8 @@ class Corpus : public testing::Test {
   test::ScratchFolder scratch;
 };
 
-constexpr std::string_view kLines = "{\"text\": \"one\"}\n\n{\"id\": 7, \"text\": \"zw\\u00f6lf\\n\"}\n";
+constexpr std::string_view kLines =
+    "{\"text\": \"one\"}\n\n{\"id\": 7, \"text\": \"zw\\u00f6lf\\n\"}\n";
 
 TEST_F(Corpus, ReadsEveryKindOfFile) {
   EXPECT_THAT(read({write("a.txt", "a b\nc\n")}), ElementsAre("a b\nc\n"));

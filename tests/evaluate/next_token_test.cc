@@ -59,9 +59,12 @@ TEST_P(NextToken, TheMeanIsOverTokensNotOverSequences) {
   const SequenceLoss whole = next_token_loss(model, ids), part = next_token_loss(model, start);
   EXPECT_EQ(part.tokens, 4);
   const NextTokenLoss both = evaluate_next_token(model, one_by_one({ids, start}));
-  const auto weighted = [](const SequenceLoss& s) { return s.loss * static_cast<double>(s.tokens); };
+  const auto weighted = [](const SequenceLoss& s) {
+    return s.loss * static_cast<double>(s.tokens);
+  };
   EXPECT_EQ(both.tokens, whole.tokens + 4);
-  EXPECT_DOUBLE_EQ(both.loss, (weighted(whole) + weighted(part)) / static_cast<double>(both.tokens));
+  EXPECT_DOUBLE_EQ(both.loss,
+                   (weighted(whole) + weighted(part)) / static_cast<double>(both.tokens));
 }
 
 TEST_P(NextToken, ProgressCountsPredictedTokens) {

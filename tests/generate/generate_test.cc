@@ -44,8 +44,8 @@ TEST_P(Generate, GreedyContinuationEqualsTransformers) {
   TokenIds streamed;
   const Generation result =
       generate(model, start, options(count), [&](int64_t id) { streamed.push_back(id); });
-  EXPECT_EQ(result.ids, TokenIds(sequence.begin() + static_cast<std::ptrdiff_t>(start.size()),
-                                 sequence.end()));
+  EXPECT_EQ(result.ids,
+            TokenIds(sequence.begin() + static_cast<std::ptrdiff_t>(start.size()), sequence.end()));
   EXPECT_EQ(streamed, result.ids);
   EXPECT_EQ(result.stopped, StopReason::kMaxTokens);
   EXPECT_GT(result.tokens_per_second, 0);

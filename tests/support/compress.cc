@@ -9,8 +9,7 @@ namespace dofla::test {
 
 std::string zstd(std::string_view text) {
   std::string packed(ZSTD_compressBound(text.size()), '\0');
-  const size_t size =
-      ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3);
+  const size_t size = ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3);
   if (ZSTD_isError(size)) throw std::runtime_error("zstd failed");
   packed.resize(size);
   return packed;

@@ -18,7 +18,9 @@ std::vector<std::string> fixture_models() {
   return names;
 }
 
-fs::path assets() { return fs::path(DOFLA_SOURCE_DIR) / "assets"; }
+fs::path assets() {
+  return fs::path(DOFLA_SOURCE_DIR) / "assets";
+}
 
 ScratchFolder::ScratchFolder() {
   std::string name = (fs::temp_directory_path() / "dofla-test-XXXXXX").string();
