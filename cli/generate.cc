@@ -81,8 +81,8 @@ void run(const Options& options) {
   const int64_t most = options.generate.max_tokens;
   int64_t done = 0;
   report(progress, {"generate", done, most, "tokens"});
-  if (!options.json) print(options.prompt);
   const Generation result = generate(model, prompt, options.generate, [&](int64_t id) {
+    if (done == 0 && !options.json) print(options.prompt);
     report(progress, {"generate", ++done, most, "tokens"});
     if (options.generate.stop_at_end_of_text && id == config.end_of_text) return;
     add_text(decoder ? decoder->next(id) : fmt::format("{} ", id));

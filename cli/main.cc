@@ -3,6 +3,7 @@
 #include <csignal>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include <omp.h>
 #include <unistd.h>
@@ -54,28 +55,20 @@ void complain(std::string_view message) {
   remark("dofla: " + one_line(message));
 }
 
-int run(int argc, char** argv) {
-  CLI::App program(
-      "Degrees of freedom for linear attention: measure how many features each "
-      "attention head needs,\nand turn a softmax transformer into a linear one.",
-      "dofla");
+void describe(CLI::App& program) {
   program.formatter(std::make_shared<HelpFormatter>());
+  program.set_help_flag("-h,--help", "show this help");
   program.set_version_flag("--version", fmt::format("dofla {}", version()), "show the version");
-  int threads = 0;
-  program.add_option("--threads", threads, "threads to use (left out: one a core)")
-      ->type_name("N")
-      ->check(whole_between(1, 4096));
   program.require_subcommand(0, 1);
-  program.fallthrough();
+  program.fallthrough();  // the program's own options may stand after the command too
   program.footer(
       "Example:\n  dofla generate --prompt \"The river flows\"\n\n"
-      "Every command has a --help with an example. A MODEL that is left out is the "
-      "built-in wiki-mini.");
-  program.set_help_flag("-h,--help", "show this help");
-  const std::vector<Command> commands = {
-      add_inspect(program), add_tokenize(program), add_dof(program),      add_plan(program),
-      add_distill(program), add_report(program),   add_evaluate(program), add_generate(program)};
-  for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
+      "Every command has a --help with an example. A MODEL that is left out is the built-in "
+      "wiki-mini.");
+}
+
+// Reads the command line. An exit code if that is all there is to do.
+std::optional<int> parse(CLI::App& program, int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -93,14 +86,30 @@ int run(int argc, char** argv) {
     complain(fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
     return kWrongUsage;
   }
-  if (threads > 0) omp_set_num_threads(threads);
-  for (const Command& command : commands) {
-    if (!command.app->parsed()) continue;
-    command.run();
-    return 0;
-  }
+  if (!program.get_subcommands().empty()) return std::nullopt;
   fmt::print(stderr, "{}", program.help());
   return kWrongUsage;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program(
+      "Degrees of freedom for linear attention: measure how many features each attention head "
+      "needs,\nand turn a softmax transformer into a linear one.",
+      "dofla");
+  describe(program);
+  int threads = 0;
+  program.add_option("--threads", threads, "threads to use (left out: one a core)")
+      ->type_name("N")
+      ->check(whole_between(1, 4096));
+  const std::vector<Command> commands = {
+      add_inspect(program), add_tokenize(program), add_dof(program),      add_plan(program),
+      add_distill(program), add_report(program),   add_evaluate(program), add_generate(program)};
+  for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
+  if (const std::optional<int> exit_code = parse(program, argc, argv)) return *exit_code;
+  if (threads > 0) omp_set_num_threads(threads);
+  for (const Command& command : commands)
+    if (command.app->parsed()) command.run();
+  return 0;
 }
 
 }  // namespace
