@@ -9,6 +9,9 @@
 namespace dofla {
 namespace {
 
+// Adam's ε, far below its usual 1e-8: a head whose K̂ is still far from K has gradients of 1e-20 in
+// the l2 loss, and should learn at the same pace.
+constexpr double kEpsilon = 1e-30;
 constexpr int64_t kPatience = 10;      // skipped steps in a row before a layer is given up
 constexpr double kRunawayFactor = 20;  // a loss so many times its first values has run away
 
@@ -78,7 +81,8 @@ void LayerwiseTrainer::update(int64_t layer, FeatureLoss loss, double rate) {
   history_.loss.back()[at] = mean(loss.per_head);
   const auto adam = [&](double learning_rate, const Tensor& gradient, AdamMoments& moments,
                         Tensor& parameter) {
-    adam_step(gradient, {.learning_rate = rate * learning_rate}, moments, parameter);
+    adam_step(gradient, {.learning_rate = rate * learning_rate, .epsilon = kEpsilon}, moments,
+              parameter);
   };
   adam(options_.lr_z, loss.grad_z, moments_[at].z, features.z);
   adam(options_.lr_alpha, loss.grad_log_alpha, moments_[at].log_alpha, features.log_alpha);

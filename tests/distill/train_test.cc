@@ -1,0 +1,136 @@
+#include "dofla/distill/train.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "dofla/distill/feature_map.h"
+#include "dofla/plan/allocate.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fixtures.h"
+
+namespace dofla {
+namespace {
+
+class LayerwiseTraining : public testing::Test {
+ protected:
+  const Checkpoint checkpoint{test::fixtures() / "llama"};  // grouped keys
+  const Transformer teacher{checkpoint};
+  const Tensor ids =
+      Safetensors(test::fixtures() / "llama" / "expected.safetensors").tensor("input_ids");
+  const Json run = {{"loss", "softmax"}, {"seed", 1}};
+
+  FeatureSet start(int64_t cost = 6) const {
+    return init_features(fixed_plan(identity_of(teacher.config()), cost), {});
+  }
+  static TrainOptions options(int64_t steps) {
+    TrainOptions how;
+    how.steps = steps;
+    return how;
+  }
+};
+
+void expect_same(const FeatureSet& a, const FeatureSet& b) {
+  ASSERT_EQ(a.counts(), b.counts());
+  const auto same = [](const Tensor& x, const Tensor& y) {
+    return std::equal(x.data<float>(), x.data<float>() + x.count(), y.data<float>());
+  };
+  for (size_t i = 0; i < a.layers.size(); ++i) {
+    EXPECT_TRUE(same(a.layers[i].z, b.layers[i].z)) << "layer " << i;
+    EXPECT_TRUE(same(a.layers[i].log_alpha, b.layers[i].log_alpha)) << "layer " << i;
+  }
+}
+
+TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
+  for (const auto kind :
+       {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse})
+    for (const auto mask : {PairMask::kCausal, PairMask::kFull}) {
+      TrainOptions how = options(30);
+      how.loss.kind = kind;
+      how.loss.mask = mask;
+      LayerwiseTrainer trainer(teacher, start(), how);
+      for (int64_t i = 0; i < how.steps; ++i) trainer.step(ids);
+      const TrainingHistory& history = trainer.history();
+      EXPECT_TRUE(history.skipped.empty());
+      for (size_t layer = 0; layer < history.loss.front().size(); ++layer)
+        EXPECT_LT(history.loss.back()[layer], history.loss.front()[layer])
+            << "loss " << static_cast<int>(kind) << " layer " << layer;
+    }
+}
+
+TEST_F(LayerwiseTraining, AResumedRunEndsInTheSameBits) {
+  const test::ScratchFolder scratch;
+  const fs::path file = scratch.path() / "run.training";
+  LayerwiseTrainer whole(teacher, start(), options(8));
+  for (int64_t i = 0; i < 8; ++i) {
+    whole.step(ids);
+    if (i == 4) whole.save(file, run);
+  }
+  LayerwiseTrainer resumed(teacher, start(), options(8));
+  resumed.restore(file, run);
+  EXPECT_EQ(resumed.steps_done(), 5);
+  while (resumed.steps_done() < 8) resumed.step(ids);
+  expect_same(resumed.features(), whole.features());
+  EXPECT_EQ(resumed.history().loss, whole.history().loss);
+}
+
+TEST_F(LayerwiseTraining, AnotherRunsCheckpointIsRefusedByTheSettingThatDiffers) {
+  const test::ScratchFolder scratch;
+  const fs::path file = scratch.path() / "run.training";
+  LayerwiseTrainer trainer(teacher, start(), options(2));
+  trainer.step(ids);
+  trainer.save(file, run);
+  EXPECT_EQ(read_run(file), run);
+  const Json other = {{"loss", "softmax"}, {"seed", 2}};
+  test::expect_error([&] { trainer.restore(file, other); }, {"run.training", "seed", "1", "2"});
+  fs::resize_file(file, fs::file_size(file) / 2);
+  test::expect_error([&] { trainer.restore(file, run); }, {"run.training"});
+}
+
+TEST_F(LayerwiseTraining, ACheckpointWithOtherShapesIsRefused) {
+  const test::ScratchFolder scratch;
+  const fs::path file = scratch.path() / "run.training";
+  LayerwiseTrainer(teacher, start(6), options(2)).save(file, run);
+  LayerwiseTrainer other(teacher, start(5), options(2));
+  test::expect_error([&] { other.restore(file, run); }, {"run.training", "expected", "found"});
+}
+
+TEST_F(LayerwiseTraining, ARunawayLayerIsNamedAndItsFeaturesKept) {
+  TrainOptions how = options(200);
+  how.lr_z = 1000;
+  how.lr_alpha = 1000;
+  LayerwiseTrainer trainer(teacher, start(), how);
+  FeatureSet before;
+  const auto train = [&] {
+    while (trainer.steps_done() < how.steps) {
+      before = trainer.features().clone();
+      trainer.step(ids);
+    }
+  };
+  test::expect_error(train, {"layer ", "--lr-z"});
+  expect_same(trainer.features(), before);
+}
+
+TEST_F(LayerwiseTraining, AStepThatIsNotFiniteIsSkippedAndNamed) {
+  FeatureSet broken = start();
+  const int64_t at = broken.layers[1].offsets()[1] * teacher.config().head_size;
+  broken.layers[1].z.data<float>()[at] = std::numeric_limits<float>::infinity();
+  LayerwiseTrainer trainer(teacher, broken, options(2));
+  trainer.step(ids);
+  ASSERT_EQ(trainer.history().skipped.size(), 1u);
+  EXPECT_EQ(trainer.history().skipped[0].step, 0);
+  EXPECT_EQ(trainer.history().skipped[0].layer, 1);
+  EXPECT_EQ(trainer.history().skipped[0].head, 1);
+  EXPECT_TRUE(std::isnan(trainer.history().loss[0][1]));
+  EXPECT_TRUE(std::isfinite(trainer.history().loss[0][0]));
+}
+
+TEST_F(LayerwiseTraining, FeaturesForAnotherModelAreRefused) {
+  FeatureSet short_set = start();
+  short_set.layers.pop_back();
+  EXPECT_THROW(LayerwiseTrainer(teacher, short_set, options(1)), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dofla

@@ -1,0 +1,132 @@
+#include "dofla/linear/linear_model.h"
+
+#include <gtest/gtest.h>
+
+#include "dofla/core/version.h"
+#include "dofla/distill/feature_map.h"
+#include "dofla/plan/allocate.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla {
+namespace {
+
+class LinearModel : public testing::TestWithParam<std::string> {
+ protected:
+  const Checkpoint teacher{test::fixtures() / GetParam()};
+  const ModelConfig config = teacher.config();
+  const Tensor ids = Safetensors(teacher.folder() / "expected.safetensors").tensor("input_ids");
+
+  // Ragged on purpose: head h of layer l has 5 + 3 h + l features.
+  FeatureSet features() const {
+    DimensionPlan plan = fixed_plan(identity_of(config), 5);
+    for (size_t layer = 0; layer < plan.heads.size(); ++layer)
+      for (size_t head = 0; head < plan.heads[layer].size(); ++head)
+        plan.heads[layer][head] += static_cast<int64_t>(3 * head + layer);
+    return init_features(plan, {});
+  }
+  double tolerance(const Tensor& reference) const {
+    const int64_t longest = std::max({config.width, config.mlp_width, ids.size(1)});
+    return test::float32_tolerance(longest, 5 * config.layers + 1, test::largest(reference));
+  }
+};
+
+TEST_P(LinearModel, DecodingTokenByTokenGivesTheSameAsOneCall) {
+  const Transformer model = make_linear_model(teacher, features());
+  const Tensor row = ids.slice(0, 1);
+  const int64_t tokens = row.size(1);
+  const Tensor whole = model.forward(row);
+  DecodeState state = model.new_state();
+  Tensor steps({1, tokens, config.width});
+  for (int64_t t = 0; t < tokens; ++t) {
+    const Tensor one = row.reshape({tokens}).slice(t, t + 1).reshape({1, 1});
+    const Tensor hidden = model.forward(one, {.state = &state, .observer = {}});
+    std::copy_n(hidden.data<float>(), config.width, steps.data<float>() + t * config.width);
+    EXPECT_EQ(state.bytes(), state_bytes(features())) << "the state must not grow";
+  }
+  test::expect_near(steps, whole, tolerance(whole), "hidden");
+}
+
+TEST_P(LinearModel, LaterTokensChangeNothingBefore) {
+  const Transformer model = make_linear_model(teacher, features());
+  const int64_t tokens = ids.size(1), cut = tokens / 2;
+  Tensor changed = ids.slice(0, 1).clone();
+  for (int64_t t = cut; t < tokens; ++t)
+    changed.data<int64_t>()[t] = (changed.data<int64_t>()[t] + 1) % config.vocabulary;
+  const Tensor a = model.forward(ids.slice(0, 1)).reshape({tokens, config.width}).slice(0, cut);
+  const Tensor b = model.forward(changed).reshape({tokens, config.width}).slice(0, cut);
+  test::expect_near(b, a, tolerance(a), "before the change");
+}
+
+TEST_P(LinearModel, AForkRollsBack) {
+  const Transformer model = make_linear_model(teacher, features());
+  const Tensor flat = ids.reshape({ids.count()});
+  DecodeState state = model.new_state();
+  model.forward(flat.slice(0, 9).reshape({1, 9}), {.state = &state, .observer = {}});
+  DecodeState kept = state.fork();
+  const Tensor next = flat.slice(9, 10).reshape({1, 1});
+  const Tensor a = model.forward(next, {.state = &state, .observer = {}});
+  model.forward(next, {.state = &state, .observer = {}});
+  const Tensor b = model.forward(next, {.state = &kept, .observer = {}});
+  test::expect_near(b, a, 0, "after rolling back");
+}
+
+TEST_P(LinearModel, ASavedModelIsTheSameModel) {
+  const test::ScratchFolder scratch;
+  write_linear_model(scratch.path(), teacher, features(), {{"loss", "softmax"}});
+  const Checkpoint saved(scratch.path());
+  EXPECT_TRUE(is_linear(saved));
+  EXPECT_FALSE(is_linear(teacher));
+  EXPECT_EQ(saved.config_json()["linear_attention"]["loss"], "softmax");
+  EXPECT_EQ(saved.config_json()["linear_attention"]["dofla"], version());
+  const Tensor a = make_linear_model(teacher, features()).forward(ids);
+  test::expect_near(load_model(saved).forward(ids), a, 0, "hidden");
+  EXPECT_EQ(load_features(saved).counts(), features().counts());
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, LinearModel, testing::Values("gpt2", "gpt_neox", "qwen3"),
+                         [](const auto& model) { return model.param; });
+
+// Each way in which the "linear_attention" block can be wrong.
+void expect_refused(const std::function<void(Json&)>& spoil, std::string_view part) {
+  const test::ScratchFolder scratch;
+  const Checkpoint teacher(test::fixtures() / "gpt2");
+  const auto plan = fixed_plan(identity_of(teacher.config()), 4);
+  write_linear_model(scratch.path(), teacher, init_features(plan, {}), Json::object());
+  const fs::path file = scratch.path() / "config.json";
+  Json config = load_json(file);
+  spoil(config["linear_attention"]);
+  write_whole(file, config.dump());
+  const Checkpoint saved(scratch.path());
+  test::expect_error([&] { load_model(saved); }, {part});
+}
+
+TEST(LinearModelFiles, ABrokenBlockIsRefused) {
+  expect_refused([](Json& block) { block = 3; }, "config.json: linear_attention");
+  expect_refused([](Json& block) { block.erase("version"); }, "version");
+  expect_refused([](Json& block) { block["version"] = 2; }, "newer");
+  expect_refused([](Json& block) { block["feature_map"] = "cosine"; }, "feature_map");
+  expect_refused([](Json& block) { block.erase("features"); }, "features: expected");
+  expect_refused([](Json& block) { block["features"].erase(0); }, "features: expected");
+  expect_refused([](Json& block) { block["features"][0].erase(0); }, "features: expected");
+  expect_refused([](Json& block) { block["features"][0][0] = 0; }, "features: expected");
+  expect_refused([](Json& block) { block["features"][0][0] = 1.5; }, "features: expected");
+  expect_refused([](Json& block) { block["features"][0][0] = 5; }, "linear_attention.0.z");
+}
+
+TEST(LinearModelFiles, ASoftmaxModelHasNoFeatures) {
+  const Checkpoint teacher(test::fixtures() / "gpt2");
+  test::expect_error([&] { load_features(teacher); }, {"gpt2", "linear_attention"});
+}
+
+TEST(LinearModelFiles, MemoryOfTheCache) {
+  ModelConfig config;
+  config.layers = 12;
+  config.kv_heads = 12;
+  config.head_size = 64;
+  EXPECT_EQ(cache_bytes(config, 1024), 2 * 12 * 12 * 1024 * 64 * 4);
+}
+
+}  // namespace
+}  // namespace dofla
