@@ -74,13 +74,15 @@ void run(const Options& options) {
     result = evaluate_next_token(model, text.next, text.predicted_tokens, bar.progress());
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
+  if (!std::isfinite(result.loss))
+    remark("the loss is not finite: the model's weights are broken, or it left the range of float");
   if (options.json) return print_json(to_json(result));
   print(
       fmt::format("loss        {:.4f} nats a token\n"
                   "perplexity  {:.2f}\n"
-                  "tokens      {} predicted in {} sequences\n",
+                  "tokens      {} predicted in {}\n",
                   result.loss, result.perplexity, grouped(result.tokens),
-                  grouped(static_cast<int64_t>(result.sequences.size()))));
+                  counted(static_cast<int64_t>(result.sequences.size()), "sequence")));
   remark(fmt::format("{:.1f} s, {} tokens/s", seconds,
                      grouped(static_cast<int64_t>(static_cast<double>(result.tokens) / seconds))));
 }
@@ -99,13 +101,11 @@ Command add_evaluate(CLI::App& program) {
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
-      "that do not overlap; the last one may be shorter. The model sees each window on its own, "
-      "so\n"
-      "that a window of n tokens has n - 1 predictions. The loss is the mean next-token\n"
-      "cross-entropy in nats over all predictions, the perplexity its exponential, and \"tokens\"\n"
-      "counts predicted tokens. With --ids every array is a sequence of its own, of 2 tokens up "
-      "to\n"
-      "the context.\n\n"
+      "that do not overlap; the last one may be shorter. The model sees each window on its own:\n"
+      "a window of n tokens has n - 1 predictions. The loss is the mean next-token cross-entropy\n"
+      "in nats over all predictions, the perplexity its exponential, and \"tokens\" counts the\n"
+      "predicted tokens. With --ids every array is a sequence of its own, of 2 tokens up to the\n"
+      "context.\n\n"
       "Example:\n  dofla evaluate path/to/gpt2 --data valid.jsonl.zst --sequences 64\n\n"
       "JSON:\n  {\"loss\", \"perplexity\", \"tokens\", \"sequences\": [{\"tokens\", \"loss\"}]}\n"
       "  With --teacher instead of sequences: \"teacher_loss\", \"kl\", \"top1_agreement\",\n"

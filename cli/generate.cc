@@ -56,9 +56,9 @@ std::optional<StreamDecoder> decoder_after(const Options& options, const TokenId
 void print_remarks(const Generation& result, const TokenIds& prompt, int64_t context) {
   if (result.stopped == StopReason::kContextFull)
     remark(fmt::format("stopped: the model's context of {} tokens is full", context));
-  remark(fmt::format("{} tokens, {:.1f} tokens/s after a prompt of {} in {:.2f} s",
-                     result.ids.size(), result.tokens_per_second, prompt.size(),
-                     result.prompt_seconds));
+  remark(fmt::format("{}, {:.1f} tokens/s after a prompt of {} in {:.2f} s",
+                     counted(static_cast<int64_t>(result.ids.size()), "token"),
+                     result.tokens_per_second, prompt.size(), result.prompt_seconds));
 }
 
 void run(const Options& options) {
@@ -140,10 +140,9 @@ Command add_generate(CLI::App& program) {
   app->add_flag("--ignore-end", options->ignore_end, "go on after the end-of-text token");
   add_json_flag(*app, options->json);
   app->footer(
-      "The text streams as it comes, after the prompt. It ends at --max-tokens, at the "
-      "end-of-text\n"
-      "token, or when the model's context is full. A folder without a tokenizer takes --ids and\n"
-      "prints ids.\n\n"
+      "The text streams as it comes, after the prompt. It ends at --max-tokens, at the\n"
+      "end-of-text token, or when the model's context is full. A folder without a tokenizer takes\n"
+      "--ids and prints ids.\n\n"
       "Examples:\n"
       "  dofla generate --prompt \"The river flows\"\n"
       "  dofla generate path/to/gpt2 --prompt \"Once\" --temperature 0 --max-tokens 32 --json\n\n"

@@ -30,6 +30,10 @@ std::string grouped(int64_t number) {
   return digits;
 }
 
+std::string counted(int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(number), noun, number == 1 ? "" : "s");
+}
+
 std::string with_bytes_unit(int64_t bytes) {
   constexpr std::array kUnits = {"bytes", "kB", "MB", "GB", "TB"};
   auto value = static_cast<double>(bytes);

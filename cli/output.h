@@ -25,6 +25,8 @@ void remark(std::string_view text);  // a line on standard error
 std::string grouped(int64_t number);         // 1,234,567
 std::string with_bytes_unit(int64_t bytes);  // 11.8 MB
 
+std::string counted(int64_t number, std::string_view noun);  // 1 token, 1,234 tokens
+
 // The text as one printable line of a bearable length.
 std::string one_line(std::string_view text);
 

@@ -19,8 +19,8 @@ void run(const Options& options) {
   const TokenIds ids = tokenizer.encode(text);
   if (options.json) return print_json({{"ids", ids}});
   print(fmt::format("{}\n", fmt::join(ids, " ")));
-  remark(fmt::format("{} tokens for {} bytes", grouped(static_cast<int64_t>(ids.size())),
-                     grouped(static_cast<int64_t>(text.size()))));
+  remark(fmt::format("{} for {}", counted(static_cast<int64_t>(ids.size()), "token"),
+                     counted(static_cast<int64_t>(text.size()), "byte")));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ std::vector<std::string> split(std::initializer_list<AddedToken> tokens, std::st
   finder.split(text, segments);
   std::vector<std::string> out;
   for (const Segment& segment : segments)
-    out.push_back(segment.id < 0 ? std::string(segment.text) : "#" + std::to_string(segment.id));
+    out.push_back(segment.id < 0 ? std::string(segment.text) : fmt::format("#{}", segment.id));
   return out;
 }
 
