@@ -189,8 +189,8 @@ void add_feature_options(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"prf", "performer", "dijiang"}));
   app.add_option("--init", options.init, "how prf features are drawn before training")
       ->capture_default_str()
-      ->type_name("iid|orthogonal|leverage")
-      ->check(CLI::IsMember({"iid", "orthogonal", "leverage"}));
+      ->type_name("iid|orthogonal|leverage|pairs")
+      ->check(CLI::IsMember({"iid", "orthogonal", "leverage", "pairs"}));
 }
 
 void add_training_options(CLI::App& app, Options& options) {

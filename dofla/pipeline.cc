@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "dofla/core/error.h"
+#include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla {
@@ -37,12 +38,21 @@ void choose_dimensions(const Transformer& teacher, const DistillText& text,
 FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
                          const DistillOptions& options, const DimensionPlan& plan) {
   FeatureOptions draw = options.features;
+  const std::vector<TokenIds> sequences = first(text.train, options.dof_sequences);
+  const auto observe = [&](const Observer& observer) {
+    for (const TokenIds& sequence : sequences)
+      teacher.forward(to_tensor(sequence),
+                      {.state = nullptr, .observer = observer, .heads_only = true});
+  };
+  if (draw.map == FeatureMap::kPrf && draw.init == FeatureInit::kPairs) {
+    PairSampler pairs(plan, static_cast<int64_t>(sequences.size()), options.seed);
+    observe(pairs.observer());
+    return pairs.features();
+  }
   if (draw.map != FeatureMap::kPrf || draw.init != FeatureInit::kLeverage)
     return init_features(plan, draw);
   QueryKeySampler sampler(teacher.config(), {options.dof.sample.samples, 1, options.seed});
-  for (const TokenIds& sequence : first(text.train, options.dof_sequences))
-    teacher.forward(to_tensor(sequence),
-                    {.state = nullptr, .observer = sampler.observer(), .heads_only = true});
+  observe(sampler.observer());
   draw.samples = [&](int64_t layer, int64_t head) { return sampler.sample(layer, head, 0); };
   return init_features(plan, draw);
 }

@@ -13,7 +13,7 @@
 namespace dofla {
 namespace {
 
-constexpr std::array<std::string_view, 3> kInitNames = {"iid", "orthogonal", "leverage"};
+constexpr std::array<std::string_view, 4> kInitNames = {"iid", "orthogonal", "leverage", "pairs"};
 
 // Gram-Schmidt on the rows of a square matrix, twice over for the digits the first pass loses.
 void orthonormalise(std::vector<double>& rows, int64_t size) {

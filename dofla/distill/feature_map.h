@@ -16,9 +16,10 @@ enum class FeatureInit {
   kIid,         // z ~ N(0, I), the density under which the features are unbiased
   kOrthogonal,  // orthogonal within blocks of D, with the norms of independent Gaussian vectors
   kLeverage,    // from a large Gaussian pool in proportion to the ridge leverage score
+  kPairs,       // on the sums of queries and the keys they attend to: see pair_init.h
 };
 
-std::string_view name(FeatureInit init);  // "iid", "orthogonal", "leverage"
+std::string_view name(FeatureInit init);  // "iid", "orthogonal", "leverage", "pairs"
 std::optional<FeatureInit> feature_init_from_name(std::string_view name);
 
 // The queries and keys of one head that leverage scores are taken on, [J, D].
@@ -33,8 +34,8 @@ struct FeatureOptions {
   HeadSamples samples;                 // for kLeverage
 };
 
-// Every head draws from a stream of its own, so that a head's features do not depend on how many
-// its neighbours have.
+// All but kPairs. Every head draws from a stream of its own, so that a head's features do not
+// depend on how many its neighbours have.
 FeatureSet init_features(const DimensionPlan& plan, const FeatureOptions& options);
 
 // One head's z, [M, D]: the pieces of init_features.

@@ -9,11 +9,8 @@
 namespace dofla {
 namespace {
 
-// Adam's ε, far below its usual 1e-8: a head whose K̂ is still far from K has gradients of 1e-20 in
-// the l2 loss, and should learn at the same pace.
-constexpr double kEpsilon = 1e-30;
-constexpr int64_t kPatience = 10;      // skipped steps in a row before a layer is given up
-constexpr double kRunawayFactor = 20;  // a loss so many times its first values has run away
+constexpr int64_t kPatience = 10;      // steps that a layer may go wrong before it is given up
+constexpr double kRunawayFactor = 10;  // a loss so many times that of the start has run away
 
 // The part of a layer's gradient that belongs to one head, as [M, D] and [M].
 struct HeadGradient {
@@ -24,6 +21,15 @@ HeadGradient head_gradient(const FeatureLoss& loss, const std::vector<int64_t>& 
                            size_t head) {
   return {loss.grad_z.slice(offsets[head], offsets[head + 1]),
           loss.grad_log_alpha.slice(offsets[head], offsets[head + 1])};
+}
+
+// Every head's gradient goes to Adam with norm 1. The scale of an objective says nothing of how
+// well a head does (that of l2 is 1e-20 where K̂ is still far from K), and a batch with one enormous
+// gradient counts no more than another.
+void divide(double norm, Tensor& gradient) {
+  float* data = gradient.data<float>();
+  for (int64_t i = 0; norm > 0 && i < gradient.count(); ++i)
+    data[i] = static_cast<float>(data[i] / norm);
 }
 
 double mean(const std::vector<double>& values) {
@@ -72,17 +78,17 @@ void LayerwiseTrainer::update(int64_t layer, FeatureLoss loss, double rate) {
   for (size_t head = 0; head < features.counts.size(); ++head) {
     HeadGradient gradient = head_gradient(loss, offsets, head);
     Tensor both[] = {gradient.z, gradient.log_alpha};
-    const double norm = clip_by_global_norm(options_.clip, both);
+    const double norm = global_norm(both);
     if (!std::isfinite(norm) || !std::isfinite(loss.per_head[head])) {
       history_.skipped.push_back({steps_done() - 1, layer, static_cast<int64_t>(head)});
       return;
     }
+    for (Tensor& part : both) divide(norm, part);
   }
   history_.loss.back()[at] = mean(loss.per_head);
   const auto adam = [&](double learning_rate, const Tensor& gradient, AdamMoments& moments,
                         Tensor& parameter) {
-    adam_step(gradient, {.learning_rate = rate * learning_rate, .epsilon = kEpsilon}, moments,
-              parameter);
+    adam_step(gradient, {.learning_rate = rate * learning_rate}, moments, parameter);
   };
   adam(options_.lr_z, loss.grad_z, moments_[at].z, features.z);
   adam(options_.lr_alpha, loss.grad_log_alpha, moments_[at].log_alpha, features.log_alpha);
@@ -91,17 +97,14 @@ void LayerwiseTrainer::update(int64_t layer, FeatureLoss loss, double rate) {
 void LayerwiseTrainer::stop_if_diverged(int64_t layer) const {
   const size_t at = static_cast<size_t>(layer);
   const std::vector<std::vector<double>>& loss = history_.loss;
-  if (static_cast<int64_t>(loss.size()) < 2 * kPatience) return;
-  std::vector<double> first, last;
-  for (int64_t i = 0; i < kPatience; ++i) {
-    first.push_back(loss[static_cast<size_t>(i)][at]);
-    last.push_back(loss[loss.size() - 1 - static_cast<size_t>(i)][at]);
-  }
+  if (static_cast<int64_t>(loss.size()) < kPatience) return;
+  std::vector<double> last;
+  for (auto step = loss.end() - kPatience; step != loss.end(); ++step) last.push_back((*step)[at]);
   const char* advice = "lower --lr-z and --lr-alpha, or choose another --loss";
   if (std::all_of(last.begin(), last.end(), [](double x) { return std::isnan(x); }))
     fail("layer {}: the last {} steps were not finite; {}", layer + 1, kPatience, advice);
-  if (mean(last) > kRunawayFactor * std::max(mean(first), 1e-6))
-    fail("layer {}: the loss has grown from {:.3g} to {:.3g}; {}", layer + 1, mean(first),
+  if (mean(last) > kRunawayFactor * loss.front()[at])
+    fail("layer {}: the loss has grown from {:.3g} to {:.3g}; {}", layer + 1, loss.front()[at],
          mean(last), advice);
 }
 

@@ -37,7 +37,8 @@ Tensor find(const Safetensors& file, const std::string& name, const Shape& expec
 void restore_moments(const Safetensors& file, const std::string& at, AdamMoments& moments) {
   moments.mean = find(file, at + ".mean", moments.mean.shape()).clone();
   moments.square = find(file, at + ".square", moments.square.shape()).clone();
-  moments.steps = find(file, at + ".steps", {1}).data<int64_t>()[0];
+  const Tensor steps = find(file, at + ".steps", {1});
+  moments.steps = steps.data<int64_t>()[0];
 }
 
 // The first setting in which two runs differ.

@@ -1,6 +1,7 @@
 #include "dofla/distill/train.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -34,7 +35,7 @@ class LayerwiseTraining : public testing::Test {
 void expect_same(const FeatureSet& a, const FeatureSet& b) {
   ASSERT_EQ(a.counts(), b.counts());
   const auto same = [](const Tensor& x, const Tensor& y) {
-    return std::equal(x.data<float>(), x.data<float>() + x.count(), y.data<float>());
+    return std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.bytes())) == 0;
   };
   for (size_t i = 0; i < a.layers.size(); ++i) {
     EXPECT_TRUE(same(a.layers[i].z, b.layers[i].z)) << "layer " << i;

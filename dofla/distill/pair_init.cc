@@ -1,0 +1,94 @@
+#include "dofla/distill/pair_init.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dofla/core/error.h"
+#include "dofla/core/parallel.h"
+
+namespace dofla {
+namespace {
+
+double product(const float* a, const float* b, int64_t size) {
+  double sum = 0;
+  for (int64_t c = 0; c < size; ++c) sum += double{a[c]} * b[c];
+  return sum;
+}
+
+// One of the keys [0, count) with probability softmax(q·k/√D).
+int64_t draw_key(const float* q, const float* keys, int64_t count, int64_t size, Random& random) {
+  const double scale = 1 / std::sqrt(static_cast<double>(size));
+  std::vector<double> weight(static_cast<size_t>(count));
+  for (int64_t j = 0; j < count; ++j)
+    weight[static_cast<size_t>(j)] = scale * product(q, keys + j * size, size);
+  const double top = *std::max_element(weight.begin(), weight.end());
+  double total = 0;
+  for (double& w : weight) total += w = std::exp(w - top);
+  double left = random.uniform() * total;
+  for (int64_t j = 0; j + 1 < count; ++j)
+    if ((left -= weight[static_cast<size_t>(j)]) < 0) return j;
+  return count - 1;
+}
+
+}  // namespace
+
+PairSampler::PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t seed)
+    : plan_(plan), sequences_(sequences) {
+  require(sequences > 0, "PairSampler: no sequences");
+  const int64_t heads = plan.model.layers * plan.model.heads;
+  for (int64_t i = 0; i < heads; ++i) random_.emplace_back(seed, static_cast<uint64_t>(i));
+  offered_.assign(static_cast<size_t>(plan.model.layers), 0);
+  rows_.resize(static_cast<size_t>(heads));
+}
+
+void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
+  const int64_t heads = plan_.model.heads, size = plan_.model.head_size, tokens = q.size(2);
+  const int64_t seen = ++offered_[static_cast<size_t>(layer)];
+  const double quarter = std::pow(static_cast<double>(size), 0.25);
+  parallel_for(heads, [&](int64_t head) {
+    const size_t at = static_cast<size_t>(layer * heads + head);
+    const int64_t count = plan_.heads[static_cast<size_t>(layer)][static_cast<size_t>(head)];
+    const float* queries = q.data<float>() + head * tokens * size;
+    const float* keys = k.data<float>() + head / (heads / k.size(1)) * tokens * size;
+    const int64_t due = (count * std::min(seen, sequences_) + sequences_ - 1) / sequences_;
+    while (static_cast<int64_t>(rows_[at].size()) < due * size) {
+      const auto i = static_cast<int64_t>(random_[at].below(static_cast<uint64_t>(tokens)));
+      const float* query = queries + i * size;
+      const float* key = keys + draw_key(query, keys, i + 1, size, random_[at]) * size;
+      for (int64_t c = 0; c < size; ++c)
+        rows_[at].push_back(static_cast<float>((double{query[c]} + key[c]) / quarter));
+    }
+  });
+}
+
+Observer PairSampler::observer() {
+  return [this](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
+    offer(layer, q, k);
+  };
+}
+
+FeatureSet PairSampler::features() const {
+  const int64_t heads = plan_.model.heads, size = plan_.model.head_size;
+  FeatureSet set;
+  for (int64_t layer = 0; layer < plan_.model.layers; ++layer) {
+    require(offered_[static_cast<size_t>(layer)] >= sequences_, "PairSampler: {} of {} sequences",
+            offered_[static_cast<size_t>(layer)], sequences_);
+    Features features;
+    features.counts = plan_.heads[static_cast<size_t>(layer)];
+    features.z = Tensor({features.total(), size});
+    features.log_alpha = Tensor({features.total()});
+    float* z = features.z.data<float>();
+    float* log_alpha = features.log_alpha.data<float>();
+    for (int64_t head = 0; head < heads; ++head) {
+      const std::vector<float>& rows = rows_[static_cast<size_t>(layer * heads + head)];
+      for (int64_t m = 0; m < features.counts[static_cast<size_t>(head)]; ++m, z += size) {
+        std::copy_n(rows.data() + m * size, size, z);
+        *log_alpha++ = static_cast<float>(-0.5 * product(z, z, size));
+      }
+    }
+    set.layers.push_back(std::move(features));
+  }
+  return set;
+}
+
+}  // namespace dofla

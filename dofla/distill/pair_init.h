@@ -1,0 +1,41 @@
+// Features drawn where the kernel is: at pairs of a query and a key that attend to each other.
+//
+// K(q, k) is the mean over z ~ N(0, I) of φ(q; z) φ(k; z), and that product peaks at
+// z = (q + k) / D^¼. Where queries and keys are long, a Gaussian z never comes near the peak; here
+// z is put on it. Drawn so instead of from the Gaussian density, a feature has the weight α ∝
+// exp(−|z|²/2), the ratio of that density to a locally flat one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dofla/core/random.h"
+#include "dofla/distill/feature_set.h"
+#include "dofla/model/observer.h"
+#include "dofla/plan/dimension_plan.h"
+
+namespace dofla {
+
+class PairSampler {
+ public:
+  // Draws the features of `plan` from `sequences` sequences, about as many from each.
+  PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t seed);
+
+  // Takes its share of pairs from one sequence: a query at random, and one of the keys it sees with
+  // the probability that it attends to it. Call once for every layer of every sequence.
+  void offer(int64_t layer,
+             const Tensor& q,   // [1, H, T, D]
+             const Tensor& k);  // [1, Hkv, T, D]
+  Observer observer();          // calls offer; must not outlive the sampler
+
+  FeatureSet features() const;  // once every sequence was offered
+
+ private:
+  DimensionPlan plan_;
+  int64_t sequences_;
+  std::vector<Random> random_;            // [layers, heads]
+  std::vector<int64_t> offered_;          // sequences, one count a layer
+  std::vector<std::vector<float>> rows_;  // z, [layers, heads], each growing to [M, D]
+};
+
+}  // namespace dofla
