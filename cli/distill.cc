@@ -20,7 +20,7 @@ struct Options {
   ModelArgument model;
   TextArguments text;
   LambdaOption lambda;
-  std::string out, plan, strategy = "dof", features = "prf", init = "iid";
+  std::string out, plan, strategy = "dof", features = "prf", init = "pairs";
   std::string loss = "softmax", mask = "causal";
   int64_t held_out = 16;
   DistillOptions job = {.plan = {},
@@ -100,7 +100,6 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
              {"text", fingerprint(text.train)},
              {"lr_z", job.train.lr_z},
              {"lr_alpha", job.train.lr_alpha},
-             {"clip", job.train.clip},
              {"seed", job.seed}};
   if (job.plan) job.run["dims"] = job.plan->heads;
   return job;
@@ -211,7 +210,6 @@ void add_training_options(CLI::App& app, Options& options) {
   number("--batch", job.batch, "windows a step", "B", whole_between(1, 1 << 20));
   number("--lr-z", job.train.lr_z, "learning rate of z", "R", real_between(0, 1e3));
   number("--lr-alpha", job.train.lr_alpha, "learning rate of log α", "R", real_between(0, 1e3));
-  number("--clip", job.train.clip, "largest norm of a head's gradient", "X", real_between(0, 1e9));
   number("--seed", job.seed, "of features and batches", "N", seed_number());
   number("--held-out", options.held_out, "last windows of the text, kept to judge the student by",
          "T", whole_from(1));

@@ -1,5 +1,5 @@
 // Layerwise training: every layer learns its features from the teacher's own queries and keys, all
-// layers in one pass, none waiting for another.
+// layers in one pass, none waiting for another. Adam, on gradients scaled to norm 1 head by head.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,8 @@ namespace dofla {
 struct TrainOptions {
   FeatureLossOptions loss;
   int64_t steps = 0;  // the learning rates fall linearly to 0 over them
-  double lr_z = 0.02;
+  double lr_z = 0.05;
   double lr_alpha = 0.2;
-  double clip = 1;  // the most that the norm of a head's gradient may be
 };
 
 // A step of one layer that was left out because a loss or gradient was not finite.
