@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,23 +40,26 @@ inline double sgemm_rate() {
   return 2.0 * n * n * n / best_seconds(20, product);
 }
 
-// Bytes a second that all cores together read from memory.
-inline double read_bandwidth() {
-  const std::vector<uint64_t> words(int64_t{1} << 25, 1);  // 256 MiB: beyond every cache
-  constexpr int64_t kBlock = 1 << 16;
+// Seconds in which all cores together read the bytes once, and do nothing else with them.
+inline double read_seconds(const std::vector<std::span<const std::byte>>& memory) {
+  constexpr size_t kBlock = size_t{1} << 19;
+  std::vector<std::span<const std::byte>> blocks;
+  for (const std::span<const std::byte> part : memory)
+    for (size_t at = 0; at < part.size(); at += kBlock)
+      blocks.push_back(part.subspan(at, std::min(kBlock, part.size() - at)));
   volatile uint64_t sink = 0;
-  const double seconds = best_seconds(10, [&] {
+  return best_seconds(20, [&] {
     uint64_t total = 0;
 #pragma omp parallel for schedule(static) reduction(+ : total)
-    for (int64_t first = 0; first < static_cast<int64_t>(words.size()); first += kBlock) {
+    for (const std::span<const std::byte> block : blocks) {
+      const auto* words = reinterpret_cast<const uint64_t*>(block.data());
       uint64_t lanes[16] = {};
-      for (int64_t i = first; i < first + kBlock; i += 16)
-        for (int64_t j = 0; j < 16; ++j) lanes[j] += words[static_cast<size_t>(i + j)];
-      for (uint64_t lane : lanes) total += lane;
+      for (size_t i = 0; i + 16 <= block.size() / sizeof(uint64_t); i += 16)
+        for (size_t j = 0; j < 16; ++j) lanes[j] += words[i + j];
+      for (const uint64_t lane : lanes) total += lane;
     }
     sink = total;
   });
-  return static_cast<double>(words.size() * sizeof(uint64_t)) / seconds;
 }
 
 // The most memory this process has held, in bytes; mapped files count as far as they were touched.

@@ -21,6 +21,7 @@ std::shared_ptr<void> allocate(int64_t bytes) {
     void* mapped =
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(mapped, size, MADV_HUGEPAGE);
     memory.reset(mapped, [size](void* p) { ::munmap(p, size); });
   } else {
     memory.reset(std::aligned_alloc(kAlignment, size), std::free);

@@ -95,10 +95,15 @@ template <class T>
 HWY_INLINE void AddRows(const T* weight, const float* x, int64_t count, float* y) {
   const Floats d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  // The rows are many streams at once, which the hardware follows badly: fetch the next group in
+  // the order it lies in memory while this one is worked on.
+  const T* ahead = weight + kGroup * count;
   int64_t n = 0;
   for (; n + 2 * lanes <= count; n += 2 * lanes) {
     Vector sum0 = hn::LoadU(d, y + n), sum1 = hn::LoadU(d, y + n + lanes);
     for (int64_t k = 0; k < kGroup; ++k) {
+      __builtin_prefetch(ahead, 0, 2);
+      ahead += 2 * lanes;
       const Vector factor = hn::Set(d, x[k]);
       sum0 = hn::MulAdd(load(weight + k * count + n), factor, sum0);
       sum1 = hn::MulAdd(load(weight + k * count + n + lanes), factor, sum1);
