@@ -23,6 +23,7 @@ test: build
 
 # The figures need a quiet machine. gpt2-wiki is used when DOFLA_MODELS names a folder that has it.
 bench: build
+	@cmake --build $(BUILD) --parallel $(JOBS) --target benchmarks
 	@for program in $(BUILD)/bench/*_bench; do echo "== $$(basename $$program)"; $$program || exit 1; done
 
 lint: build

@@ -1,0 +1,76 @@
+// One layerwise training step as a multiple of the teacher's forward, and the whole model's prefill
+// and decoding with softmax and with linear attention.
+//   DOFLA_MODELS=folder train_bench     uses folder/gpt2-wiki, else the built-in wiki-mini
+#include <fmt/format.h>
+
+#include "bench/support/measure.h"
+#include "dofla/distill/feature_map.h"
+#include "dofla/distill/train.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/plan/allocate.h"
+
+namespace dofla::bench {
+namespace {
+
+constexpr int64_t kFeatures = 64;
+
+Tensor some_ids(int64_t count, int64_t vocabulary) {
+  Tensor ids({1, count}, DType::kI64);
+  for (int64_t i = 0; i < count; ++i) ids.data<int64_t>()[i] = i * 7919 % vocabulary;
+  return ids;
+}
+
+// Prefill of the whole context, then seconds a token at its end.
+void time_inference(const char* name, const Transformer& model) {
+  const int64_t context = model.config().context, last = 16;
+  const Tensor prompt = some_ids(context - last, model.config().vocabulary);
+  const Tensor next = some_ids(1, model.config().vocabulary);
+  const double prefill = best_seconds(3, [&] {
+    DecodeState state = model.new_state();
+    model.forward(prompt, {.state = &state, .observer = {}});
+  });
+  DecodeState state = model.new_state();
+  model.forward(prompt, {.state = &state, .observer = {}});
+  const double token = best_seconds(static_cast<int>(last), [&] {
+    const Tensor hidden = model.forward(next, {.state = &state, .observer = {}});
+    model.logits(hidden.reshape({1, model.config().width}));
+  });
+  fmt::print("{:8} prefill of {} tokens {:7.0f} ms, then {:6.2f} ms a token, state {:7.1f} kB\n",
+             name, context - last, 1e3 * prefill, 1e3 * token,
+             static_cast<double>(state.bytes()) / 1e3);
+}
+
+void run(const fs::path& folder) {
+  const Checkpoint checkpoint(folder);
+  const Transformer teacher(checkpoint);
+  const ModelConfig& config = teacher.config();
+  const Tensor ids = some_ids(config.context, config.vocabulary);
+  const FeatureSet features = init_features(fixed_plan(identity_of(config), kFeatures), {});
+  teacher.forward(ids);
+  const double forward = best_seconds(5, [&] { teacher.forward(ids); });
+  fmt::print("model    {}\nteacher  forward of 1x{} without head {:7.0f} ms\n",
+             folder.filename().string(), config.context, 1e3 * forward);
+  for (const auto& [name, kind] : {std::pair{"softmax", FeatureLossKind::kSoftmax},
+                                   {"l2", FeatureLossKind::kL2},
+                                   {"attention-mse", FeatureLossKind::kAttentionMse}}) {
+    TrainOptions options;
+    options.loss.kind = kind;
+    options.steps = 100;
+    LayerwiseTrainer trainer(teacher, features.clone(), options);
+    trainer.step(ids);
+    const double step = best_seconds(5, [&] { trainer.step(ids); });
+    fmt::print("step     {:13} {:7.0f} ms, {:.2f} x the forward\n", name, 1e3 * step,
+               step / forward);
+  }
+  time_inference("softmax", teacher);
+  time_inference("linear", make_linear_model(checkpoint, features));
+}
+
+}  // namespace
+}  // namespace dofla::bench
+
+int main() {
+  const dofla::fs::path large = dofla::bench::large_model("gpt2-wiki");
+  if (large.empty()) fmt::print("gpt2-wiki skipped: DOFLA_MODELS names no folder that has it\n");
+  dofla::bench::run(large.empty() ? dofla::fs::path(DOFLA_SOURCE_DIR) / "assets/wiki-mini" : large);
+}
