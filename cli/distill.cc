@@ -89,6 +89,7 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
              {"strategy", job.plan ? "plan" : options.strategy},
              {"cost", job.plan ? job.plan->cost : job.allocate.cost},
              {"lambda", job.allocate.lambda},
+             {"samples", job.dof.sample.samples},
              {"features", options.features},
              {"init", options.init},
              {"loss", options.loss},
@@ -182,6 +183,11 @@ void add_feature_options(CLI::App& app, Options& options) {
   app.add_option("--plan", options.plan, "a plan of dofla plan, instead of --cost and --strategy")
       ->type_name("F");
   options.lambda.add(app, "the ridge λ of the degrees of freedom (left out: 2^-8)");
+  app.add_option("--samples", options.job.dof.sample.samples,
+                 "queries and keys a head that the degrees of freedom are measured on")
+      ->capture_default_str()
+      ->type_name("J")
+      ->check(whole_from(1));
   app.add_option("--features", options.features, "the feature map; only prf is trained")
       ->capture_default_str()
       ->type_name("prf|performer|dijiang")

@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <memory>
+
+#include <fmt/ranges.h>
 
 #include "cli/command.h"
 #include "cli/output.h"
 #include "dofla/checkpoint/parameters.h"
+#include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
 namespace {
@@ -31,22 +35,42 @@ void print_table(const ModelConfig& config, const Parameters& parameters, const 
       with_bytes_unit(parameters.bytes), name(parameters.dtype)));
 }
 
+// The features of every layer, head by head where its heads differ.
+std::string linear_lines(const FeatureSet& features) {
+  std::string text = fmt::format("  attention   linear, {} features\n  state       {} a sequence\n",
+                                 name(features.map), with_bytes_unit(state_bytes(features)));
+  int64_t layer = 0;
+  for (const std::vector<int64_t>& counts : features.counts()) {
+    const bool same = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+    text += fmt::format(
+        "  layer {:<5} {} a head\n", ++layer,
+        same ? std::to_string(counts.front()) : fmt::format("{}", fmt::join(counts, " ")));
+  }
+  return text;
+}
+
 void run(const Options& options) {
   const Checkpoint checkpoint(options.model.folder());
   const ModelConfig& config = checkpoint.config();
   const Parameters parameters = count_parameters(checkpoint);
-  if (!options.json) return print_table(config, parameters, checkpoint.folder());
-  print_json({{"model_type", config.model_type},
-              {"layers", config.layers},
-              {"heads", config.heads},
-              {"kv_heads", config.kv_heads},
-              {"head_size", config.head_size},
-              {"width", config.width},
-              {"vocabulary", config.vocabulary},
-              {"context", config.context},
-              {"parameters", parameters.count},
-              {"bytes", parameters.bytes},
-              {"dtype", name(parameters.dtype)}});
+  if (!options.json) {
+    print_table(config, parameters, checkpoint.folder());
+    if (is_linear(checkpoint)) print(linear_lines(load_features(checkpoint)));
+    return;
+  }
+  OrderedJson json = {{"model_type", config.model_type}, {"layers", config.layers},
+                      {"heads", config.heads},           {"kv_heads", config.kv_heads},
+                      {"head_size", config.head_size},   {"width", config.width},
+                      {"vocabulary", config.vocabulary}, {"context", config.context},
+                      {"parameters", parameters.count},  {"bytes", parameters.bytes},
+                      {"dtype", name(parameters.dtype)}};
+  if (is_linear(checkpoint)) {
+    const FeatureSet features = load_features(checkpoint);
+    json["linear_attention"] = {{"feature_map", name(features.map)},
+                                {"features", features.counts()},
+                                {"state_bytes", state_bytes(features)}};
+  }
+  print_json(json);
 }
 
 }  // namespace
@@ -61,7 +85,9 @@ Command add_inspect(CLI::App& program) {
       "output head counts once.\n\n"
       "Example:\n  dofla inspect path/to/gpt2 --json\n\n"
       "JSON:\n  {\"model_type\", \"layers\", \"heads\", \"kv_heads\", \"head_size\", \"width\",\n"
-      "   \"vocabulary\", \"context\", \"parameters\", \"bytes\", \"dtype\"}");
+      "   \"vocabulary\", \"context\", \"parameters\", \"bytes\", \"dtype\"}, and for a linear "
+      "model\n"
+      "   \"linear_attention\": {\"feature_map\", \"features\", \"state_bytes\"}");
   return {app, [options] { run(*options); }};
 }
 

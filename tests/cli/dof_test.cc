@@ -7,8 +7,8 @@
 
 #include "dofla/core/file.h"
 #include "dofla/core/json.h"
+#include "tests/support/command_line.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/process.h"
 
 namespace dofla {
 namespace {
@@ -17,30 +17,8 @@ using test::ProcessResult;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-class DofCli : public testing::Test {
+class DofCli : public test::CommandLine {
  protected:
-  static ProcessResult run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), DOFLA_BINARY);
-    return test::run_process(arguments);
-  }
-
-  static Json json(std::vector<std::string> arguments) {
-    arguments.push_back("--json");
-    const ProcessResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return parse_json(result.out, "stdout");
-  }
-
-  static void expect_failure(const std::vector<std::string>& arguments, int exit_code,
-                             const std::string& part) {
-    const ProcessResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, exit_code) << result.err;
-    EXPECT_EQ(result.out, "");
-    EXPECT_THAT(result.err, StartsWith("dofla: "));
-    EXPECT_THAT(result.err, HasSubstr(part));
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  }
-
   // Two sequences that the fixture's vocabulary has.
   std::string ids() {
     Json sequences = Json::array();

@@ -47,7 +47,9 @@ TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
   for (const auto kind :
        {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse})
     for (const auto mask : {PairMask::kCausal, PairMask::kFull}) {
-      TrainOptions how = options(30);
+      TrainOptions how = options(60);
+      how.lr_z = 0.01;
+      how.lr_alpha = 0.05;
       how.loss.kind = kind;
       how.loss.mask = mask;
       LayerwiseTrainer trainer(teacher, start(), how);

@@ -1,0 +1,137 @@
+// dofla distill as a user meets it, on a tiny model and token ids.
+#include "dofla/core/file.h"
+#include "tests/support/command_line.h"
+#include "tests/support/fixtures.h"
+
+namespace dofla {
+namespace {
+
+using test::ProcessResult;
+using testing::HasSubstr;
+
+class DistillCli : public test::CommandLine {
+ protected:
+  const test::ScratchFolder scratch;
+  const std::string model = (test::fixtures() / "gpt2").string();
+  const std::string out = (scratch.path() / "student").string();
+
+  std::string ids() {
+    Json sequences = Json::array();
+    for (int b = 0; b < 8; ++b) {
+      sequences.push_back(Json::array());
+      for (int t = 0; t < 24; ++t) sequences.back().push_back((7 * t * (b + 1) + b) % 30);
+    }
+    const fs::path file = scratch.path() / "ids.json";
+    write_whole(file, sequences.dump());
+    return file.string();
+  }
+
+  std::vector<std::string> distill(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = {"distill", model, "--ids",      ids(), "--cost",     "6",
+                                    "--batch", "2",   "--held-out", "2",   "--strategy", "fix"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_F(DistillCli, MakesACompleteModelFolder) {
+  const Json result = json(distill({"--out", out, "--steps", "5"}));
+  for (const char* field : {"teacher_loss", "student_loss", "kl", "top1_agreement", "dims", "steps",
+                            "skipped_steps", "seconds", "tokens_per_second"})
+    EXPECT_TRUE(result.contains(field)) << field;
+  EXPECT_EQ(result["steps"], 5);
+  EXPECT_EQ(result["dims"], Json::array({6, 6, 6}));
+  for (const char* file : {"model.safetensors", "config.json", "plan.json", "report.html"})
+    EXPECT_TRUE(fs::exists(fs::path(out) / file)) << file;
+  EXPECT_FALSE(fs::exists(out + ".training"));
+
+  const Json info = json({"inspect", out});
+  EXPECT_EQ(info["model_type"], "gpt2");
+  EXPECT_EQ(info["linear_attention"]["feature_map"], "prf");
+  const Json compared = json({"evaluate", out, "--teacher", model, "--ids", ids()});
+  EXPECT_GT(compared["kl"], 0);
+  EXPECT_EQ(compared["attention_error"].size(), 3u);
+  expect_failure(distill({"--out", out, "--steps", "5"}), 1, "exists already");
+  expect_failure({"distill", out, "--ids", ids(), "--out", out + "2"}, 1, "linear-attention model");
+}
+
+TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
+  int64_t run_number = 0;
+  const auto works = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "distill",   model, "--ids",      ids(),
+        "--batch",   "2",   "--held-out", "2",
+        "--cost",    "6",   "--steps",    "2",
+        "--samples", "32",  "--out",      out + std::to_string(run_number++)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Json result = json(arguments);
+    EXPECT_TRUE(result["student_loss"].is_number()) << result.dump();
+  };
+  for (const char* strategy : {"fix", "dof", "dof-clip", "dof-head"})
+    works({"--strategy", strategy});
+  for (const char* init : {"iid", "orthogonal", "leverage", "pairs"}) works({"--init", init});
+  for (const char* map : {"performer", "dijiang"}) works({"--features", map});
+}
+
+TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
+  const std::vector<std::string> settings = {"--steps", "300", "--checkpoint-every", "1"};
+  std::vector<std::string> whole = distill(settings), cut = whole;
+  whole.insert(whole.end(), {"--out", out + "-whole"});
+  cut.insert(cut.end(), {"--out", out});
+  ASSERT_EQ(run(whole).exit_code, 0);
+
+  std::string command = DOFLA_BINARY;
+  for (const std::string& argument : cut) command += " '" + argument + "'";
+  test::run_process({"/bin/sh", "-c",
+                     command + " & pid=$!; while [ ! -e '" + out +
+                         ".training' ]; do sleep 0.01; done; kill -9 $pid; wait $pid"});
+  ASSERT_TRUE(fs::exists(out + ".training"));
+  ASSERT_FALSE(fs::exists(out));
+  expect_failure(cut, 1, "--resume");  // an unfinished run is not overwritten
+
+  std::vector<std::string> other = cut;
+  other.insert(other.end(), {"--resume", "--lr-z", "0.5"});
+  expect_failure(other, 1, "lr_z");
+
+  cut.push_back("--resume");
+  const ProcessResult resumed = run(cut);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
+            read_text(fs::path(out + "-whole") / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(out + ".training"));
+}
+
+TEST_F(DistillCli, DryRunWritesNothing) {
+  const Json estimate = json(distill({"--out", out, "--steps", "5", "--dry-run"}));
+  EXPECT_GT(estimate["step_seconds"], 0);
+  EXPECT_GT(estimate["peak_bytes"], 0);
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(DistillCli, BadInputIsOneLine) {
+  expect_failure(distill({"--out", out, "--resume"}), 1, "nothing to resume");
+  expect_failure(distill({"--out", out, "--steps", "200", "--lr-z", "1000", "--lr-alpha", "1000"}),
+                 1, "layer ");
+  EXPECT_FALSE(fs::exists(out));
+  const std::string plan = (scratch.path() / "plan.json").string();
+  write_whole(plan,
+              R"({"format":"dofla.plan","version":1,"strategy":"fix","cost":4,"lambda":0.004,)"
+              R"("model":{"model_type":"llama","layers":2,"heads":2,"head_size":8},)"
+              R"("dims":[4,4],"mean":4})");
+  expect_failure(distill({"--out", out + "2", "--plan", plan}), 1, "llama");
+  write_whole(plan,
+              R"({"format":"dofla.plan","version":1,"strategy":"fix","cost":4,"lambda":0.004,)"
+              R"("model":{"model_type":"gpt2","layers":3,"heads":3,"head_size":16},)"
+              R"("dims":[4,0,4],"mean":4})");
+  expect_failure(distill({"--out", out + "2", "--plan", plan}), 1, "dimensions");
+  expect_failure({"distill", model, "--ids", ids(), "--held-out", "8", "--out", out + "2"}, 1,
+                 "--held-out");
+  expect_failure(distill({"--out", (scratch.path() / "no" / "such").string(), "--steps", "1"}), 1,
+                 "no/such");
+  expect_failure(distill({}), 2, "--out");
+  expect_failure(distill({"--out", out, "--loss", "cosine"}), 2, "cosine");
+  expect_failure(distill({"--out", out, "--cost", "0"}), 2, "0");
+}
+
+}  // namespace
+}  // namespace dofla
