@@ -23,6 +23,7 @@ struct Options {
   std::string out, plan, strategy = "dof", features = "prf", init = "pairs";
   std::string loss = "softmax", mask = "causal";
   int64_t held_out = 16;
+  std::optional<double> lr_z, lr_alpha;
   DistillOptions job = {.plan = {},
                         .allocate = {},
                         .dof = {.sample = {.samples = 1024, .draws = 1, .seed = 0}},
@@ -82,6 +83,10 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   job.features.lambda = job.allocate.lambda;
   job.train.loss.kind = loss_kind(options.loss);
   job.train.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
+  // K̂ is exponential in z: l2, which sees K̂ itself and not its logarithm, bears smaller steps only.
+  const bool l2 = job.train.loss.kind == FeatureLossKind::kL2;
+  job.train.lr_z = options.lr_z.value_or(l2 ? 0.002 : 0.05);
+  job.train.lr_alpha = options.lr_alpha.value_or(l2 ? 0.02 : 0.2);
   // The baselines are used as drawn: Performer by its definition, DiJiang because its weights are
   // learned from the next-token loss, which the layerwise objectives are not.
   if (job.features.map != FeatureMap::kPrf) job.train.steps = 0;
@@ -214,8 +219,12 @@ void add_training_options(CLI::App& app, Options& options) {
   };
   number("--steps", job.train.steps, "optimizer steps", "N", whole_from(0));
   number("--batch", job.batch, "windows a step", "B", whole_between(1, 1 << 20));
-  number("--lr-z", job.train.lr_z, "learning rate of z", "R", real_between(0, 1e3));
-  number("--lr-alpha", job.train.lr_alpha, "learning rate of log α", "R", real_between(0, 1e3));
+  app.add_option("--lr-z", options.lr_z, "learning rate of z (left out: 0.05, for l2 0.002)")
+      ->type_name("R")
+      ->check(real_between(0, 1e3));
+  app.add_option("--lr-alpha", options.lr_alpha, "of log α (left out: 0.2, for l2 0.02)")
+      ->type_name("R")
+      ->check(real_between(0, 1e3));
   number("--seed", job.seed, "of features and batches", "N", seed_number());
   number("--held-out", options.held_out, "last windows of the text, kept to judge the student by",
          "T", whole_from(1));

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <lapacke.h>
 
+#include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/random.h"
@@ -102,8 +103,7 @@ void run(int64_t heads, int64_t J) {
       "{} samples a head; core seconds; deep: every λ ≥ 2^-16 to 1e-6, shallow: every λ ≥ "
       "2^-8 to 1e-3\n{:<22} {:>5} {:>9} {:>9} {:>6} {:>9} {:>6} {:>8} {:>9}\n",
       J, "", "heads", "LAPACK", "deep", "ratio", "shallow", "ratio", "< 1/5", "error");
-  const fs::path large = large_model("gpt2-wiki");
-  const fs::path folder = large.empty() ? fs::path(DOFLA_SOURCE_DIR) / "assets/wiki-mini" : large;
+  const fs::path folder = bench_model();
   const ModelConfig config = Checkpoint(folder).config();
   const int64_t in_model = config.layers * config.heads;
   const QueryKeySampler sampler =

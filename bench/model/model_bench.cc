@@ -2,17 +2,12 @@
 //   DOFLA_MODELS=folder model_bench     uses folder/gpt2-wiki, else the built-in wiki-mini
 #include <fmt/format.h>
 
+#include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla::bench {
 namespace {
-
-Tensor some_ids(int64_t count, int64_t vocabulary) {
-  Tensor ids({1, count}, DType::kI64);
-  for (int64_t i = 0; i < count; ++i) ids.data<int64_t>()[i] = i * 7919 % vocabulary;
-  return ids;
-}
 
 std::vector<Tensor> matrices(const Weights& weights) {
   std::vector<Tensor> all = {weights.head.weight};
@@ -83,7 +78,5 @@ void run(const fs::path& folder) {
 }  // namespace dofla::bench
 
 int main() {
-  const dofla::fs::path large = dofla::bench::large_model("gpt2-wiki");
-  if (large.empty()) fmt::print("gpt2-wiki skipped: DOFLA_MODELS names no folder that has it\n");
-  dofla::bench::run(large.empty() ? dofla::fs::path(DOFLA_SOURCE_DIR) / "assets/wiki-mini" : large);
+  dofla::bench::run(dofla::bench::bench_model());
 }

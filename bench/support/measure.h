@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <span>
 #include <string>
@@ -13,7 +12,6 @@
 
 #include <dnnl.h>
 
-#include "dofla/core/file.h"
 #include "dofla/core/parallel.h"
 
 namespace dofla::bench {
@@ -68,13 +66,6 @@ inline int64_t peak_bytes() {
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
   return 0;
-}
-
-// A model that is too large for the repository: a folder under $DOFLA_MODELS, or empty.
-inline fs::path large_model(const std::string& name) {
-  const char* models = std::getenv("DOFLA_MODELS");
-  const fs::path folder = models == nullptr ? fs::path() : fs::path(models) / name;
-  return models != nullptr && fs::exists(folder / "config.json") ? folder : fs::path();
 }
 
 }  // namespace dofla::bench
