@@ -26,8 +26,8 @@ bench: build
 	@cmake --build $(BUILD) --parallel $(JOBS) --target benchmarks
 	@for program in $(BUILD)/bench/*_bench; do echo "== $$(basename $$program)"; $$program || exit 1; done
 
-lint: build
-	@tools/lint.sh $(BUILD)
+lint: packages
+	@tools/lint.sh
 
 format:
 	@git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i

@@ -33,7 +33,7 @@ struct ModelConfig {
   std::string model_type;  // gpt2, gpt_neox, llama, mistral, qwen2, qwen3
   int64_t layers = 0;
   int64_t heads = 0;
-  int64_t kv_heads = 0;    // divides heads; each serves heads / kv_heads query heads
+  int64_t kv_heads = 0;  // divides heads; each serves heads / kv_heads query heads
   int64_t head_size = 0;
   int64_t width = 0;
   int64_t mlp_width = 0;
@@ -47,11 +47,11 @@ struct ModelConfig {
   bool parallel_residual = false;  // x + attention(norm1(x)) + mlp(norm2(x))
   bool learned_positions = false;
   Rope rope;
-  bool qk_norm = false;            // RMS norm of every query and key head before rope
+  bool qk_norm = false;  // RMS norm of every query and key head before rope
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
-  bool tied_head = false;          // the output head is the token embedding
+  bool tied_head = false;  // the output head is the token embedding
 
   std::optional<int64_t> begin_of_text;
   std::optional<int64_t> end_of_text;

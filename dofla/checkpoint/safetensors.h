@@ -19,7 +19,7 @@ class Safetensors {
   explicit Safetensors(const fs::path& path);
 
   bool contains(const std::string& name) const { return tensors_.contains(name); }
-  std::vector<std::string> names() const;               // sorted
+  std::vector<std::string> names() const;  // sorted
 
   // A read-only view, or a copy if the file has it at an address its type cannot be read from.
   // Throws Error if it is not there.

@@ -19,17 +19,23 @@ constexpr std::array<Row, 8> kRows = {{{DType::kF64, "F64", 8},
                                        {DType::kU8, "U8", 1},
                                        {DType::kBool, "BOOL", 1}}};
 
-const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
+const Row& row(DType dtype) {
+  return kRows[static_cast<size_t>(dtype)];
+}
 
 }  // namespace
 
-int64_t size_in_bytes(DType dtype) { return row(dtype).bytes; }
+int64_t size_in_bytes(DType dtype) {
+  return row(dtype).bytes;
+}
 bool is_float(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
          dtype == DType::kBF16;
 }
 
-std::string_view name(DType dtype) { return row(dtype).name; }
+std::string_view name(DType dtype) {
+  return row(dtype).name;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (const Row& r : kRows)

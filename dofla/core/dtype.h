@@ -12,8 +12,8 @@ namespace dofla {
 enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kU8, kBool };
 
 int64_t size_in_bytes(DType dtype);
-bool is_float(DType dtype);  // F64, F32, F16 or BF16
-std::string_view name(DType dtype);                       // "F32", "BF16", ...
+bool is_float(DType dtype);          // F64, F32, F16 or BF16
+std::string_view name(DType dtype);  // "F32", "BF16", ...
 std::optional<DType> dtype_from_name(std::string_view name);
 
 // The 16-bit floats are storage types only: all arithmetic happens in float.
@@ -24,18 +24,41 @@ struct Float16 {
   uint16_t bits;
 };
 
-inline float to_float(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+inline float to_float(BFloat16 x) {
+  return std::bit_cast<float>(uint32_t{x.bits} << 16);
+}
 float to_float(Float16 x);
 BFloat16 to_bfloat16(float x);  // rounds to nearest even; NaN stays NaN
 
 template <class T>
 struct DTypeOf;
-template <> struct DTypeOf<double> { static constexpr DType value = DType::kF64; };
-template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
-template <> struct DTypeOf<Float16> { static constexpr DType value = DType::kF16; };
-template <> struct DTypeOf<BFloat16> { static constexpr DType value = DType::kBF16; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::kI64; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::kI32; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::kU8; };
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kF64;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::kF16;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kU8;
+};
 
 }  // namespace dofla

@@ -10,8 +10,8 @@ namespace dofla {
 struct ProgressUpdate {
   std::string_view stage;  // "evaluate", "degrees of freedom", ...
   int64_t done = 0;
-  int64_t total = 0;       // 0 when unknown
-  std::string_view unit;   // "tokens", "heads", "steps"
+  int64_t total = 0;      // 0 when unknown
+  std::string_view unit;  // "tokens", "heads", "steps"
 };
 
 // May be empty: check before the call, or use report().

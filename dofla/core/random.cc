@@ -38,7 +38,9 @@ uint64_t Random::bits() {  // xoshiro256++ (Blackman and Vigna)
   return result;
 }
 
-double Random::uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+double Random::uniform() {
+  return static_cast<double>(bits() >> 11) * 0x1p-53;
+}
 
 double Random::normal() {  // Box-Muller: exact, and the same on every machine
   if (has_spare_) {

@@ -10,10 +10,10 @@ class Random {
  public:
   explicit Random(uint64_t seed, uint64_t stream = 0);
 
-  uint64_t bits();                // 64 uniform bits
-  double uniform();               // in [0, 1)
-  double normal();                // mean 0, variance 1
-  uint64_t below(uint64_t bound); // uniform in [0, bound), without bias; bound > 0
+  uint64_t bits();                 // 64 uniform bits
+  double uniform();                // in [0, 1)
+  double normal();                 // mean 0, variance 1
+  uint64_t below(uint64_t bound);  // uniform in [0, bound), without bias; bound > 0
 
  private:
   uint64_t state_[4];

@@ -35,11 +35,16 @@ std::shared_ptr<void> allocate(int64_t bytes) {
 
 double read_element(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
-    case DType::kF64: return static_cast<const double*>(data)[i];
-    case DType::kF32: return static_cast<const float*>(data)[i];
-    case DType::kF16: return to_float(static_cast<const Float16*>(data)[i]);
-    case DType::kBF16: return to_float(static_cast<const BFloat16*>(data)[i]);
-    default: break;
+    case DType::kF64:
+      return static_cast<const double*>(data)[i];
+    case DType::kF32:
+      return static_cast<const float*>(data)[i];
+    case DType::kF16:
+      return to_float(static_cast<const Float16*>(data)[i]);
+    case DType::kBF16:
+      return to_float(static_cast<const BFloat16*>(data)[i]);
+    default:
+      break;
   }
   throw std::invalid_argument(fmt::format("cannot convert from {}", name(dtype)));
 }
@@ -111,10 +116,17 @@ Tensor Tensor::to(DType dtype) const {
   for (int64_t i = 0; i < count_; ++i) {
     const double x = read_element(data_, dtype_, i);
     switch (dtype) {
-      case DType::kF64: out.data<double>()[i] = x; break;
-      case DType::kF32: out.data<float>()[i] = static_cast<float>(x); break;
-      case DType::kBF16: out.data<BFloat16>()[i] = to_bfloat16(static_cast<float>(x)); break;
-      default: throw std::invalid_argument(fmt::format("cannot convert to {}", name(dtype)));
+      case DType::kF64:
+        out.data<double>()[i] = x;
+        break;
+      case DType::kF32:
+        out.data<float>()[i] = static_cast<float>(x);
+        break;
+      case DType::kBF16:
+        out.data<BFloat16>()[i] = to_bfloat16(static_cast<float>(x));
+        break;
+      default:
+        throw std::invalid_argument(fmt::format("cannot convert to {}", name(dtype)));
     }
   }
   return out;

@@ -48,10 +48,10 @@ class Tensor {
     return static_cast<T*>(mutable_raw());
   }
 
-  Tensor reshape(Shape shape) const;                   // same memory, same element count
-  Tensor slice(int64_t begin, int64_t end) const;      // rows [begin, end) of the first axis
-  Tensor to(DType dtype) const;                        // a converted copy; itself if it has that type
-  Tensor clone() const;                                // a writable deep copy
+  Tensor reshape(Shape shape) const;               // same memory, same element count
+  Tensor slice(int64_t begin, int64_t end) const;  // rows [begin, end) of the first axis
+  Tensor to(DType dtype) const;                    // a converted copy; itself if it has that type
+  Tensor clone() const;                            // a writable deep copy
 
  private:
   void check_type(DType asked) const {

@@ -40,7 +40,9 @@ class Transformer {
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
-  const Attention& attention(int64_t layer) const { return *attention_[static_cast<size_t>(layer)]; }
+  const Attention& attention(int64_t layer) const {
+    return *attention_[static_cast<size_t>(layer)];
+  }
 
   DecodeState new_state() const;
 

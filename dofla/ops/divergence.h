@@ -8,8 +8,8 @@ namespace dofla {
 struct Divergence {
   double teacher_loss = 0;  // Σ over rows of −log softmax(teacher)[target], in nats
   double student_loss = 0;
-  double kl = 0;            // Σ over rows of KL(teacher ‖ student), in nats
-  int64_t agree = 0;        // rows whose most likely token is the same
+  double kl = 0;      // Σ over rows of KL(teacher ‖ student), in nats
+  int64_t agree = 0;  // rows whose most likely token is the same
 };
 
 // Sums over rows, so that blocks of rows can be added up.
