@@ -33,7 +33,7 @@ void check(const ModelConfig& config, const std::vector<std::vector<int64_t>>& s
 std::vector<double> head_spectrum(const Tensor& sample, const DofTable& table) {
   const SingleThreaded one_thread;
   return spectrum(gram_matrix(kernel_samples(sample, table.gram)),
-                  {.smallest_lambda = table.smallest_lambda});
+                  {.smallest_lambda = table.smallest_lambda, .tolerance = kTableTolerance});
 }
 
 }  // namespace
