@@ -179,7 +179,7 @@ void add_feature_options(CLI::App& app, Options& options) {
       ->check(whole_between(1, DimensionPlan::kLargestDimension));
   app.add_option("--strategy", options.strategy, "how the features are spread over the layers")
       ->capture_default_str()
-      ->type_name("fix|dof|dof-clip|dof-head")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"fix", "dof", "dof-clip", "dof-head"}));
   app.add_option("--power", options.job.allocate.power, "of the degrees of freedom, for dof-head")
       ->capture_default_str()
@@ -195,11 +195,11 @@ void add_feature_options(CLI::App& app, Options& options) {
       ->check(whole_from(1));
   app.add_option("--features", options.features, "the feature map; only prf is trained")
       ->capture_default_str()
-      ->type_name("prf|performer|dijiang")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"prf", "performer", "dijiang"}));
   app.add_option("--init", options.init, "how prf features are drawn before training")
       ->capture_default_str()
-      ->type_name("iid|orthogonal|leverage|pairs")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"iid", "orthogonal", "leverage", "pairs"}));
 }
 
@@ -207,11 +207,11 @@ void add_training_options(CLI::App& app, Options& options) {
   DistillOptions& job = options.job;
   app.add_option("--loss", options.loss, "the layerwise objective")
       ->capture_default_str()
-      ->type_name("softmax|l2|attention-mse")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"softmax", "l2", "attention-mse"}));
   app.add_option("--mask", options.mask, "pairs of query and key in the objective")
       ->capture_default_str()
-      ->type_name("causal|full")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"causal", "full"}));
   const auto number = [&](const char* name, auto& value, const char* help, const char* type,
                           const CLI::Validator& check) {
