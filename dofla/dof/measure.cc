@@ -1,7 +1,6 @@
 #include "dofla/dof/measure.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "dofla/core/parallel.h"
@@ -42,7 +41,7 @@ void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress
   const int64_t heads = table.model.heads, draws = table.draws;
   const int64_t count = table.model.layers * heads * draws;
   table.spectra.resize(static_cast<size_t>(count));
-  std::atomic<int64_t> done = 0;
+  int64_t done = 0;
   parallel_for(count, [&](int64_t i) {
     const int64_t layer = i / (heads * draws), head = i / draws % heads;
     try {
@@ -51,11 +50,10 @@ void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress
     } catch (const Error& error) {
       fail("layer {}, head {}: {}", layer + 1, head + 1, error.what());
     }
-    const int64_t finished = ++done;
-    // One thread at a time may talk to the caller.
+    // One thread at a time may talk to the caller, and the count it tells only grows.
 #pragma omp critical(dofla_dof_progress)
     report(progress,
-           {.stage = "degrees of freedom", .done = finished, .total = count, .unit = "heads"});
+           {.stage = "degrees of freedom", .done = ++done, .total = count, .unit = "heads"});
   });
 }
 
