@@ -26,7 +26,7 @@ struct DistillOptions {
   AllocateOptions allocate;
   DofOptions dof;
   int64_t dof_sequences = 16;  // of the training text, for the degrees of freedom
-  FeatureOptions features;
+  FeatureOptions features = {.map = FeatureMap::kPrf, .init = FeatureInit::kPairs, .samples = {}};
   TrainOptions train;
   int64_t batch = 8;
   uint64_t seed = 0;  // of features and batches

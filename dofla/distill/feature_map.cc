@@ -85,6 +85,7 @@ Head init_head(int64_t layer, int64_t head, int64_t count, const DimensionPlan& 
     return {orthogonal_directions(count, size, options.seed, stream), flat};
   if (options.init == FeatureInit::kIid)
     return {gaussian_directions(count, size, options.seed, stream), flat};
+  require(options.init == FeatureInit::kLeverage, "init_features: pairs come from PairSampler");
   require(static_cast<bool>(options.samples), "init_features: leverage scores need samples");
   return leverage_features(options.samples(layer, head), count, size, options, stream);
 }

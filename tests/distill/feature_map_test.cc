@@ -109,6 +109,9 @@ TEST(FeatureMap, LeverageWeightsAreInverseToTheScore) {
     mean += std::exp(-double{first_of(set.layers[0].log_alpha, m)}) / 32;
   EXPECT_GT(mean, 1);
   EXPECT_TRUE(std::isfinite(mean));
+  options.init = FeatureInit::kPairs;  // another class draws these
+  EXPECT_THROW(init_features(fixed_plan(kModel, 32), options), std::invalid_argument);
+  options.init = FeatureInit::kLeverage;
   options.samples = {};
   EXPECT_THROW(init_features(fixed_plan(kModel, 32), options), std::invalid_argument);
 }
