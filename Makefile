@@ -4,7 +4,8 @@
 .PHONY: demo test build bench lint format fuzz packages install clean
 .DEFAULT_GOAL := build
 
-PRESET ?= release
+# CUDA=1 builds the GPU operations too.
+PRESET ?= $(if $(CUDA),cuda,release)
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
 

@@ -51,20 +51,24 @@ double read_element(const void* data, DType dtype, int64_t i) {
 
 }  // namespace
 
-Tensor::Tensor(Shape shape, DType dtype) : dtype_(dtype), shape_(std::move(shape)) {
+Tensor::Tensor(Shape shape, DType dtype, Device device)
+    : dtype_(dtype), shape_(std::move(shape)), device_(std::move(device)) {
   count_ = element_count(shape_);
   int64_t total = 0;
   require(!__builtin_mul_overflow(count_, size_in_bytes(dtype), &total),
           "shape {} has too many bytes", to_string(shape_));
-  std::shared_ptr<void> memory = allocate(total);
+  std::shared_ptr<void> memory = device_.is_cuda() ? allocate_on(device_, total) : allocate(total);
   data_ = memory.get();
   owner_ = std::move(memory);
   writable_ = true;
 }
 
-Tensor Tensor::zeros(Shape shape, DType dtype) {
-  Tensor out(std::move(shape), dtype);
-  std::memset(out.mutable_raw(), 0, static_cast<size_t>(out.bytes()));
+Tensor Tensor::zeros(Shape shape, DType dtype, Device device) {
+  Tensor out(std::move(shape), dtype, std::move(device));
+  if (out.device_.is_cuda())
+    zero_bytes(out.device_, out.mutable_raw(), out.bytes());
+  else
+    std::memset(out.mutable_raw(), 0, static_cast<size_t>(out.bytes()));
   return out;
 }
 
@@ -112,6 +116,7 @@ Tensor Tensor::slice(int64_t begin, int64_t end) const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
+  require(!device_.is_cuda(), "tensors change their type on the CPU only");
   Tensor out(shape_, dtype);
   for (int64_t i = 0; i < count_; ++i) {
     const double x = read_element(data_, dtype_, i);
@@ -132,9 +137,19 @@ Tensor Tensor::to(DType dtype) const {
   return out;
 }
 
+Tensor Tensor::to(const Device& device) const {
+  if (device == device_ || !defined()) return *this;
+  Tensor out(shape_, dtype_, device);
+  copy_bytes(device_, data_, device, out.mutable_raw(), bytes());
+  return out;
+}
+
 Tensor Tensor::clone() const {
-  Tensor out(shape_, dtype_);
-  std::memcpy(out.mutable_raw(), data_, static_cast<size_t>(bytes()));
+  Tensor out(shape_, dtype_, device_);
+  if (device_.is_cuda())
+    copy_bytes(device_, data_, device_, out.mutable_raw(), bytes());
+  else
+    std::memcpy(out.mutable_raw(), data_, static_cast<size_t>(bytes()));
   return out;
 }
 

@@ -9,8 +9,8 @@
 #include "dofla/core/json.h"
 #include "dofla/distill/feature_set.h"
 #include "dofla/model/transformer.h"
-#include "dofla/ops/adam.h"
 #include "dofla/ops/feature_loss.h"
+#include "dofla/ops/feature_step.h"
 
 namespace dofla {
 
@@ -51,17 +51,18 @@ class LayerwiseTrainer {
   void restore(const fs::path& path, const Json& run);
 
  private:
-  struct LayerMoments {
-    AdamMoments z, log_alpha;
+  // What a step leaves of a layer, on the features' device until the step is over.
+  struct LayerResult {
+    Tensor loss, norms;  // [H] in F64
   };
 
-  void update(int64_t layer, FeatureLoss loss, double rate);
+  void record(const std::vector<LayerResult>& results);
   void stop_if_diverged(int64_t layer) const;
 
   const Transformer& teacher_;
   TrainOptions options_;
   FeatureSet features_;
-  std::vector<LayerMoments> moments_;
+  std::vector<FeatureMoments> moments_;
   TrainingHistory history_;
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dofla/ops/cpu/adam.h"
+#include "dofla/ops/cuda/adam.h"
 
 namespace dofla {
 namespace {
@@ -15,7 +16,20 @@ void require_f32(const Tensor& tensor, const char* what) {
 }  // namespace
 
 AdamMoments new_adam_moments(const Tensor& parameter) {
-  return {Tensor::zeros(parameter.shape()), Tensor::zeros(parameter.shape()), 0};
+  const auto zeros = [&] {
+    return Tensor::zeros(parameter.shape(), DType::kF32, parameter.device());
+  };
+  return {zeros(), zeros(), 0};
+}
+
+AdamFactors adam_factors(const AdamOptions& options, int64_t step) {
+  const auto t = static_cast<double>(step);
+  return {static_cast<float>(options.beta1),
+          static_cast<float>(options.beta2),
+          static_cast<float>(options.epsilon),
+          static_cast<float>(1 - options.learning_rate * options.weight_decay),
+          static_cast<float>(options.learning_rate / (1 - std::pow(options.beta1, t))),
+          static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, t)))};
 }
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
@@ -30,7 +44,8 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
   require(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
           "adam: expected betas in [0, 1), found {} and {}", options.beta1, options.beta2);
   ++moments.steps;
-  cpu::adam_step(gradient, options, moments, parameter);
+  const auto step = parameter.device().is_cuda() ? cuda::adam_step : cpu::adam_step;
+  step(gradient, options, moments, parameter);
 }
 
 double global_norm(std::span<const Tensor> gradients) {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "dofla/core/tensor.h"
+#include "dofla/ops/adam_factors.h"
 
 namespace dofla {
 
@@ -23,7 +24,9 @@ struct AdamMoments {
   int64_t steps = 0;
 };
 
-AdamMoments new_adam_moments(const Tensor& parameter);
+AdamMoments new_adam_moments(const Tensor& parameter);  // on the parameter's device
+
+AdamFactors adam_factors(const AdamOptions& options, int64_t step);  // of step 1, 2, …
 
 void adam_step(const Tensor& gradient,  // shaped like the parameter, F32
                const AdamOptions& options, AdamMoments& moments, Tensor& parameter);

@@ -1,6 +1,7 @@
 #include "dofla/ops/divergence.h"
 
 #include "dofla/ops/cpu/divergence.h"
+#include "dofla/ops/cuda/divergence.h"
 
 namespace dofla {
 
@@ -14,7 +15,8 @@ Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor
     require(id >= 0 && id < teacher.size(1), "divergence: target {} outside the vocabulary of {}",
             id, teacher.size(1));
   }
-  return cpu::divergence(teacher, student, targets);
+  return teacher.device().is_cuda() ? cuda::divergence(teacher, student, targets)
+                                    : cpu::divergence(teacher, student, targets);
 }
 
 }  // namespace dofla

@@ -7,7 +7,8 @@
 namespace dofla {
 
 double FeatureLoss::total() const {
-  return std::accumulate(per_head.begin(), per_head.end(), 0.0);
+  const Tensor here = per_head.to(Device());
+  return std::accumulate(here.data<double>(), here.data<double>() + here.count(), 0.0);
 }
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,

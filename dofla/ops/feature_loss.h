@@ -7,8 +7,6 @@
 // Fused over tiles: memory O(T M) for each core. Finite for every finite q and k.
 #pragma once
 
-#include <vector>
-
 #include "dofla/ops/features.h"
 
 namespace dofla {
@@ -29,9 +27,9 @@ struct FeatureLossOptions {
 };
 
 struct FeatureLoss {
-  std::vector<double> per_head;  // [H]
-  Tensor grad_z;                 // [ΣM, D]
-  Tensor grad_log_alpha;         // [ΣM]
+  Tensor per_head;        // [H] in F64
+  Tensor grad_z;          // [ΣM, D]
+  Tensor grad_log_alpha;  // [ΣM]
 
   double total() const;  // the sum over heads, which the gradients belong to
 };

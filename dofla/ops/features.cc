@@ -1,5 +1,6 @@
 #include "dofla/ops/features.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace dofla {
@@ -12,6 +13,20 @@ std::vector<int64_t> Features::offsets() const {
   std::vector<int64_t> out(counts.size() + 1, 0);
   std::partial_sum(counts.begin(), counts.end(), out.begin() + 1);
   return out;
+}
+
+Features Features::to(const Device& device) const {
+  Features there = *this;
+  there.z = z.to(device);
+  there.log_alpha = log_alpha.to(device);
+  there.gpu_offsets = {};
+  if (device.is_cuda()) {
+    const std::vector<int64_t> begins = offsets();
+    Tensor here({static_cast<int64_t>(begins.size())}, DType::kI64);
+    std::copy(begins.begin(), begins.end(), here.data<int64_t>());
+    there.gpu_offsets = here.to(device);
+  }
+  return there;
 }
 
 void require_valid(const Features& features, int64_t width) {

@@ -13,10 +13,12 @@ struct Features {
   Tensor z;                     // [ΣM, D], F32; head after head
   Tensor log_alpha;             // [ΣM], F32
   bool subtract_norm = true;    // whether log φ̃ has its term −|x|²/(2√d); DiJiang's has not
+  Tensor gpu_offsets = {};      // offsets() for kernels, [H + 1] in I64; undefined on the CPU
 
   int64_t heads() const { return static_cast<int64_t>(counts.size()); }
-  int64_t total() const;                 // ΣM
-  std::vector<int64_t> offsets() const;  // first feature of every head, then ΣM: H + 1 values
+  int64_t total() const;                    // ΣM
+  std::vector<int64_t> offsets() const;     // first feature of every head, then ΣM: H + 1 values
+  Features to(const Device& device) const;  // itself if it is there already
 };
 
 // Throws std::invalid_argument unless counts, z and log_alpha fit each other and the head width D.

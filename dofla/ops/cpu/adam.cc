@@ -14,21 +14,6 @@
 // After foreach_target.h: it is compiled for the target chosen there.
 #include "dofla/ops/cpu/vector_math-inl.h"
 
-#ifndef DOFLA_OPS_CPU_ADAM_CC_
-#define DOFLA_OPS_CPU_ADAM_CC_
-namespace dofla::cpu {
-
-// The step's constants, worked out once.
-struct AdamFactors {
-  float beta1, beta2, epsilon;
-  float keep;            // 1 − learning rate · weight decay
-  float step;            // learning rate / (1 − beta1^t)
-  float square_to_root;  // 1 / √(1 − beta2^t)
-};
-
-}  // namespace dofla::cpu
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace dofla::cpu::HWY_NAMESPACE {
 
@@ -74,14 +59,7 @@ int64_t part_count(int64_t elements) {
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
                Tensor& parameter) {
-  const auto t = static_cast<double>(moments.steps);
-  const AdamFactors factors{
-      static_cast<float>(options.beta1),
-      static_cast<float>(options.beta2),
-      static_cast<float>(options.epsilon),
-      static_cast<float>(1 - options.learning_rate * options.weight_decay),
-      static_cast<float>(options.learning_rate / (1 - std::pow(options.beta1, t))),
-      static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, t)))};
+  const AdamFactors factors = adam_factors(options, moments.steps);
   const float* from = gradient.data<float>();
   float* mean = moments.mean.data<float>();
   float* square = moments.square.data<float>();

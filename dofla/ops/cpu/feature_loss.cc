@@ -219,8 +219,10 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   });
   FeatureLoss out;
   const double rows = static_cast<double>(batch) * static_cast<double>(tokens);
-  out.per_head.assign(static_cast<size_t>(heads), 0.0);
-  for (size_t i = 0; i < loss.size(); ++i) out.per_head[i % out.per_head.size()] += loss[i] / rows;
+  out.per_head = Tensor::zeros({heads}, DType::kF64);
+  double* per_head = out.per_head.data<double>();
+  for (size_t i = 0; i < loss.size(); ++i)
+    per_head[i % static_cast<size_t>(heads)] += loss[i] / rows;
   out.grad_z = sum_over_batch(grad_z, static_cast<float>(1 / rows));
   out.grad_log_alpha = sum_over_batch(grad_log_alpha, static_cast<float>(1 / rows));
   return out;

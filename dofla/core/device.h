@@ -1,0 +1,48 @@
+// Where a tensor's memory lies and its operations run: the CPU, or a GPU together with the stream
+// that orders its work. Everything given to one stream runs in the order it was given, and nothing
+// waits for it until results are copied to the CPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace dofla {
+
+class CudaContext;  // stream, memory and library handles of a GPU: dofla/core/device_cuda.h
+
+class Device {
+ public:
+  Device() = default;  // the CPU
+
+  // The first GPU, with a stream of its own. Throws Error saying what to change where this build,
+  // the driver or the machine has none.
+  static Device cuda();
+  // "cpu", "cuda", or "auto": a GPU if there is one that works.
+  static Device from_name(std::string_view name);
+
+  bool is_cuda() const { return context_ != nullptr; }
+  CudaContext& context() const { return *context_; }  // of a GPU only
+  std::string description() const;                    // "CPU", "NVIDIA H200, 139 GiB"
+
+  void synchronize() const;  // waits for all work given to the stream
+
+  bool operator==(const Device&) const = default;
+
+ private:
+  explicit Device(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+
+  std::shared_ptr<CudaContext> context_;
+};
+
+// Memory on a GPU, given back when the last handle goes. Contents are unspecified.
+std::shared_ptr<void> allocate_on(const Device& gpu, int64_t bytes);
+
+// Copies between any two devices. To the CPU it returns when the bytes are there; from the CPU when
+// `from` may be changed again.
+void copy_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
+                int64_t bytes);
+void zero_bytes(const Device& gpu, void* data, int64_t bytes);
+
+}  // namespace dofla

@@ -1,0 +1,63 @@
+// A GPU as the CUDA operations see it: one stream, the library handles that work on it, and memory.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <cusolverDn.h>
+
+#include "dofla/core/device.h"
+
+namespace dofla {
+
+// Throws Error with what the user can do about it; `what` was being done.
+void cuda_check(cudaError_t status, const char* what);
+void cublas_check(cublasStatus_t status, const char* what);
+void cusolver_check(cusolverStatus_t status, const char* what);
+
+class CudaContext {
+ public:
+  CudaContext();
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  cublasLtHandle_t cublas() const { return cublas_; }
+  cusolverDnHandle_t cusolver() const { return cusolver_; }
+  int multiprocessors() const { return properties_.multiProcessorCount; }
+  std::string description() const;
+
+  // Scratch for cuBLASLt, used by one product at a time.
+  void* cublas_workspace() const { return cublas_workspace_; }
+  static constexpr size_t kCublasWorkspace = size_t{64} << 20;
+
+  // How each kind of matrix product is done best, found once: see ops/cuda/gemm.cc.
+  std::map<std::vector<int64_t>, cublasLtMatmulAlgo_t> matmul_algorithms;
+
+  // Freed blocks are kept and handed out again: after the first step of a loop no step asks the
+  // driver for memory. Safe without waiting because all work is ordered by the one stream.
+  void* allocate(size_t bytes);
+  void release(void* block);
+
+ private:
+  void return_unused_blocks();
+
+  cudaDeviceProp properties_ = {};
+  cudaStream_t stream_ = nullptr;
+  cublasLtHandle_t cublas_ = nullptr;
+  cusolverDnHandle_t cusolver_ = nullptr;
+  void* cublas_workspace_ = nullptr;
+
+  std::mutex mutex_;
+  std::multimap<size_t, void*> free_;         // blocks by size
+  std::unordered_map<void*, size_t> in_use_;  // their sizes
+};
+
+}  // namespace dofla

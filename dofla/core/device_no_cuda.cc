@@ -1,0 +1,38 @@
+// Linked instead of device_cuda.cc where dofla is built without CUDA.
+#include "dofla/core/device.h"
+#include "dofla/core/error.h"
+
+namespace dofla {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail(
+      "this build of dofla has no GPU support; build it with `make build CUDA=1`, or use "
+      "--device cpu");
+}
+
+}  // namespace
+
+Device Device::cuda() {
+  refuse();
+}
+
+std::string Device::description() const {
+  return "CPU";
+}
+
+void Device::synchronize() const {}
+
+std::shared_ptr<void> allocate_on(const Device&, int64_t) {
+  refuse();
+}
+
+void copy_bytes(const Device&, const void*, const Device&, void*, int64_t) {
+  refuse();
+}
+
+void zero_bytes(const Device&, void*, int64_t) {
+  refuse();
+}
+
+}  // namespace dofla

@@ -1,0 +1,15 @@
+// Nonlinearities on a GPU; arguments are checked by ops/activation.cc.
+#pragma once
+
+#include "dofla/core/tensor.h"
+
+namespace dofla::cuda {
+
+void gelu(Tensor& x);
+void gelu_tanh(Tensor& x);
+void silu(Tensor& x);
+void relu(Tensor& x);
+void multiply(Tensor& x, const Tensor& y);
+void add(Tensor& x, const Tensor& y);
+
+}  // namespace dofla::cuda

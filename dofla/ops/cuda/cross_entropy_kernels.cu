@@ -1,0 +1,163 @@
+#include <cmath>
+
+#include "dofla/ops/cuda/cross_entropy_kernels.h"
+#include "dofla/ops/cuda/vector.cuh"
+
+namespace dofla::cuda {
+namespace {
+
+constexpr int kThreads = 512;  // of a block, which works on one row
+constexpr int kWarps = kThreads / 32;
+
+struct Peak {
+  float value;
+  int64_t at;  // the first place of that value
+};
+
+// A maximum and the sum of exponentials relative to it, joined in any order.
+struct LogSum {
+  float peak = -INFINITY;
+  float sum = 0;
+
+  __device__ void add(float x) {
+    if (x > peak) {
+      sum = sum * __expf(peak - x) + 1;
+      peak = x;
+    } else {
+      sum += __expf(x - peak);
+    }
+  }
+  __device__ void join(float other_peak, float other_sum) {
+    const float most = fmaxf(peak, other_peak);
+    if (most == -INFINITY) return;
+    sum = sum * __expf(peak - most) + other_sum * __expf(other_peak - most);
+    peak = most;
+  }
+};
+
+// log Σ exp(row), the same in every thread.
+template <class T>
+__device__ float row_log_sum(const T* row, int64_t count) {
+  __shared__ float peaks[kWarps], sums[kWarps];
+  LogSum mine;
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) mine.add(to_float(row[i]));
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+    mine.join(__shfl_xor_sync(kWholeWarp, mine.peak, step),
+              __shfl_xor_sync(kWholeWarp, mine.sum, step));
+  __syncthreads();  // an earlier row's parts may still be read
+  if (threadIdx.x % 32 == 0) {
+    peaks[threadIdx.x / 32] = mine.peak;
+    sums[threadIdx.x / 32] = mine.sum;
+  }
+  __syncthreads();
+  LogSum all;
+  for (int w = 0; w < kWarps; ++w) all.join(peaks[w], sums[w]);
+  return all.peak + logf(all.sum);
+}
+
+template <class T>
+__global__ void cross_entropy_rows(LogitPanel panel, const T* __restrict__ logits,
+                                   const int64_t* __restrict__ targets, float* __restrict__ loss) {
+  const T* row = logits + blockIdx.x * panel.stride;
+  const float log_sum = row_log_sum(row, panel.vocabulary);
+  if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - to_float(row[targets[blockIdx.x]]);
+}
+
+template <class T>
+__global__ void cross_entropy_rows_backward(LogitPanel panel, T* __restrict__ logits,
+                                            const int64_t* __restrict__ targets,
+                                            const float* __restrict__ grad_loss,
+                                            float* __restrict__ loss) {
+  T* row = logits + blockIdx.x * panel.stride;
+  const int64_t target = targets[blockIdx.x];
+  const float log_sum = row_log_sum(row, panel.vocabulary), factor = grad_loss[blockIdx.x];
+  if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - to_float(row[target]);
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < panel.vocabulary; i += kThreads) {
+    const float probability = __expf(to_float(row[i]) - log_sum);
+    row[i] = from_float<T>(factor * (probability - (i == target ? 1.0f : 0.0f)));
+  }
+}
+
+__device__ int64_t row_argmax(const float* row, int64_t count) {
+  __shared__ Peak peaks[kWarps];
+  Peak mine = {-INFINITY, count};
+  for (int64_t i = threadIdx.x; i < count; i += kThreads)
+    if (row[i] > mine.value) mine = {row[i], i};
+  const auto keep = [&](float value, int64_t at) {
+    if (value > mine.value || (value == mine.value && at < mine.at)) mine = {value, at};
+  };
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const float value = __shfl_xor_sync(kWholeWarp, mine.value, step);
+    const int64_t at = __shfl_xor_sync(kWholeWarp, static_cast<long long>(mine.at), step);
+    keep(value, at);
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) peaks[threadIdx.x / 32] = mine;
+  __syncthreads();
+  for (int w = 0; w < kWarps; ++w) keep(peaks[w].value, peaks[w].at);
+  return mine.at;
+}
+
+__global__ void divergence_rows(const float* __restrict__ teacher,
+                                const float* __restrict__ student, int64_t vocabulary,
+                                const int64_t* __restrict__ targets, double* __restrict__ out) {
+  __shared__ double parts[kWarps];
+  const float* t = teacher + blockIdx.x * vocabulary;
+  const float* s = student + blockIdx.x * vocabulary;
+  const float t_sum = row_log_sum(t, vocabulary), s_sum = row_log_sum(s, vocabulary);
+  const int64_t t_best = row_argmax(t, vocabulary), s_best = row_argmax(s, vocabulary);
+  float kl = 0;
+  for (int64_t i = threadIdx.x; i < vocabulary; i += kThreads) {
+    const float log_p = t[i] - t_sum;
+    kl += __expf(log_p) * (log_p - (s[i] - s_sum));
+  }
+  kl = warp_sum(kl);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = kl;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double total = 0;
+  for (int w = 0; w < kWarps; ++w) total += parts[w];
+  const int64_t target = targets[blockIdx.x];
+  double* row = out + 4 * blockIdx.x;
+  row[0] = static_cast<double>(t_sum) - t[target];
+  row[1] = static_cast<double>(s_sum) - s[target];
+  row[2] = total > 0 ? total : 0;  // rounding can take it a little below 0, where it cannot be
+  row[3] = t_best == s_best;
+}
+
+}  // namespace
+
+cudaError_t launch_cross_entropy_rows(const LogitPanel& panel, const void* logits,
+                                      const int64_t* targets, float* loss, cudaStream_t stream) {
+  return with_type(panel.element, [&](auto zero) {
+    using T = decltype(zero);
+    if (panel.rows > 0)
+      cross_entropy_rows<<<static_cast<unsigned>(panel.rows), kThreads, 0, stream>>>(
+          panel, static_cast<const T*>(logits), targets, loss);
+  });
+}
+
+cudaError_t launch_cross_entropy_rows_backward(const LogitPanel& panel, void* logits,
+                                               const int64_t* targets, const float* grad_loss,
+                                               float* loss, cudaStream_t stream) {
+  return with_type(panel.element, [&](auto zero) {
+    using T = decltype(zero);
+    if (panel.rows > 0)
+      cross_entropy_rows_backward<<<static_cast<unsigned>(panel.rows), kThreads, 0, stream>>>(
+          panel, static_cast<T*>(logits), targets, grad_loss, loss);
+  });
+}
+
+cudaError_t launch_divergence_rows(const float* teacher, const float* student, int64_t rows,
+                                   int64_t vocabulary, const int64_t* targets, double* out,
+                                   cudaStream_t stream) {
+  if (rows > 0)
+    divergence_rows<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(teacher, student,
+                                                                          vocabulary, targets, out);
+  return cudaGetLastError();
+}
+
+}  // namespace dofla::cuda

@@ -1,0 +1,29 @@
+// The rows of a panel of logits: loss, and in the backward the gradient in their place.
+#pragma once
+
+#include "dofla/ops/cuda/element.h"
+
+namespace dofla::cuda {
+
+// A panel of logits: rows lie `stride` elements apart, which matrix products want to be even.
+struct LogitPanel {
+  Element element;
+  int64_t rows, vocabulary, stride;
+};
+
+// loss[r] = log Σ exp(logits[r]) − logits[r, targets[r]]
+cudaError_t launch_cross_entropy_rows(const LogitPanel& panel, const void* logits,
+                                      const int64_t* targets, float* loss, cudaStream_t stream);
+
+// The same, then logits[r] = grad_loss[r] · (softmax(logits[r]) − one-hot(targets[r])).
+cudaError_t launch_cross_entropy_rows_backward(const LogitPanel& panel, void* logits,
+                                               const int64_t* targets, const float* grad_loss,
+                                               float* loss, cudaStream_t stream);
+
+// Sums over rows of the divergence between two models, as in ops/divergence.h: four doubles a row
+// [teacher's loss, student's loss, KL, whether both have the same most likely token].
+cudaError_t launch_divergence_rows(const float* teacher, const float* student, int64_t rows,
+                                   int64_t vocabulary, const int64_t* targets, double* out,
+                                   cudaStream_t stream);
+
+}  // namespace dofla::cuda

@@ -1,0 +1,174 @@
+#include "dofla/ops/cuda/adam.cuh"
+#include "dofla/ops/cuda/element_kernels.h"
+#include "dofla/ops/cuda/vector.cuh"
+
+namespace dofla::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// x[i] = f(x[i], y[i]) over the given number of packs, the rest element by element.
+template <class T, class F>
+__global__ void update_elements(int64_t count, int64_t packs, const T* __restrict__ y,
+                                T* __restrict__ x, F f) {
+  constexpr int kSize = Pack<T>::kSize;
+  const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (thread < packs) {
+    Pack<T> a = load_pack(x + thread * kSize);
+    const Pack<T> b = y == nullptr ? a : load_pack(y + thread * kSize);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) a.values[i] = f(a.values[i], b.values[i]);
+    store_pack(a, x + thread * kSize);
+  } else if (thread - packs < count - packs * kSize) {
+    const int64_t i = packs * kSize + thread - packs;
+    x[i] = from_float<T>(f(to_float(x[i]), y == nullptr ? 0.0f : to_float(y[i])));
+  }
+}
+
+template <class F>
+cudaError_t launch_update(Element element, int64_t count, const void* y, void* x, F f,
+                          cudaStream_t stream) {
+  return with_type(element, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t packs = aligned_to_packs(x, y) ? count / Pack<T>::kSize : 0;
+    const int64_t threads = packs + count - packs * Pack<T>::kSize;
+    if (threads > 0)
+      update_elements<T><<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(
+          count, packs, static_cast<const T*>(y), static_cast<T*>(x), f);
+  });
+}
+
+__device__ float sigmoid(float x) {
+  return 1 / (1 + __expf(-x));
+}
+
+__device__ float normal_cdf(float x) {
+  return 0.5f * (1 + erff(x * 0.70710678f));
+}
+
+struct Gelu {
+  __device__ float operator()(float x, float) const { return x * normal_cdf(x); }
+};
+struct GeluSlope {
+  __device__ float operator()(float gradient, float x) const {
+    return gradient * (normal_cdf(x) + x * 0.39894228f * __expf(-0.5f * x * x));
+  }
+};
+
+constexpr float kTwiceRoot2OverPi = 2 * 0.79788456f;
+constexpr float kCubic = 0.044715f;
+
+struct GeluTanh {  // ½(1 + tanh u) is sigmoid(2u)
+  __device__ float operator()(float x, float) const {
+    return x * sigmoid(kTwiceRoot2OverPi * (x + kCubic * x * x * x));
+  }
+};
+struct GeluTanhSlope {
+  __device__ float operator()(float gradient, float x) const {
+    const float s = sigmoid(kTwiceRoot2OverPi * (x + kCubic * x * x * x));
+    return gradient * (s + x * s * (1 - s) * kTwiceRoot2OverPi * (1 + 3 * kCubic * x * x));
+  }
+};
+
+struct Silu {
+  __device__ float operator()(float x, float) const { return x * sigmoid(x); }
+};
+struct SiluSlope {
+  __device__ float operator()(float gradient, float x) const {
+    const float s = sigmoid(x);
+    return gradient * s * (1 + x * (1 - s));
+  }
+};
+
+struct Relu {
+  __device__ float operator()(float x, float) const { return x > 0 ? x : 0; }
+};
+struct ReluSlope {
+  __device__ float operator()(float gradient, float x) const { return x > 0 ? gradient : 0; }
+};
+
+struct Plus {
+  __device__ float operator()(float x, float y) const { return x + y; }
+};
+struct Times {
+  __device__ float operator()(float x, float y) const { return x * y; }
+};
+
+template <class From, class To>
+__global__ void convert_elements(int64_t count, const From* __restrict__ from,
+                                 To* __restrict__ to) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i < count) to[i] = from_float<To>(to_float(from[i]));
+}
+
+__global__ void adam_elements(AdamFactors f, int64_t count, const float* __restrict__ gradient,
+                              float* __restrict__ mean, float* __restrict__ square,
+                              float* __restrict__ parameter) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i < count) adam_element(f, gradient[i], mean[i], square[i], parameter[i]);
+}
+
+}  // namespace
+
+cudaError_t launch_activation(Nonlinearity f, Element element, int64_t count, void* x,
+                              cudaStream_t stream) {
+  switch (f) {
+    case Nonlinearity::kGelu:
+      return launch_update(element, count, nullptr, x, Gelu{}, stream);
+    case Nonlinearity::kGeluTanh:
+      return launch_update(element, count, nullptr, x, GeluTanh{}, stream);
+    case Nonlinearity::kSilu:
+      return launch_update(element, count, nullptr, x, Silu{}, stream);
+    case Nonlinearity::kRelu:
+      return launch_update(element, count, nullptr, x, Relu{}, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t launch_activation_backward(Nonlinearity f, Element element, int64_t count,
+                                       const void* x, void* gradient, cudaStream_t stream) {
+  switch (f) {
+    case Nonlinearity::kGelu:
+      return launch_update(element, count, x, gradient, GeluSlope{}, stream);
+    case Nonlinearity::kGeluTanh:
+      return launch_update(element, count, x, gradient, GeluTanhSlope{}, stream);
+    case Nonlinearity::kSilu:
+      return launch_update(element, count, x, gradient, SiluSlope{}, stream);
+    case Nonlinearity::kRelu:
+      return launch_update(element, count, x, gradient, ReluSlope{}, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t launch_add(Element element, int64_t count, const void* y, void* x,
+                       cudaStream_t stream) {
+  return launch_update(element, count, y, x, Plus{}, stream);
+}
+
+cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,
+                            cudaStream_t stream) {
+  return launch_update(element, count, y, x, Times{}, stream);
+}
+
+cudaError_t launch_convert(Element from_element, const void* from, Element to_element, void* to,
+                           int64_t count, cudaStream_t stream) {
+  return with_type(from_element, [&](auto from_zero) {
+    with_type(to_element, [&](auto to_zero) {
+      using From = decltype(from_zero);
+      using To = decltype(to_zero);
+      if (count > 0)
+        convert_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
+            count, static_cast<const From*>(from), static_cast<To*>(to));
+    });
+  });
+}
+
+cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,
+                        float* mean, float* square, float* parameter, cudaStream_t stream) {
+  if (count > 0)
+    adam_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(factors, count, gradient,
+                                                                        mean, square, parameter);
+  return cudaGetLastError();
+}
+
+}  // namespace dofla::cuda

@@ -1,0 +1,29 @@
+// Element by element: nonlinearities and their derivatives, sums, products, the optimizer.
+#pragma once
+
+#include "dofla/ops/adam_factors.h"
+#include "dofla/ops/cuda/element.h"
+
+namespace dofla::cuda {
+
+enum class Nonlinearity { kGelu, kGeluTanh, kSilu, kRelu };
+
+// x = f(x)
+cudaError_t launch_activation(Nonlinearity f, Element element, int64_t count, void* x,
+                              cudaStream_t stream);
+// gradient *= f'(x)
+cudaError_t launch_activation_backward(Nonlinearity f, Element element, int64_t count,
+                                       const void* x, void* gradient, cudaStream_t stream);
+// x += y, x *= y
+cudaError_t launch_add(Element element, int64_t count, const void* y, void* x, cudaStream_t stream);
+cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,
+                            cudaStream_t stream);
+// to = from, converted
+cudaError_t launch_convert(Element from_element, const void* from, Element to_element, void* to,
+                           int64_t count, cudaStream_t stream);
+
+// One step of Adam on float32 parameters.
+cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,
+                        float* mean, float* square, float* parameter, cudaStream_t stream);
+
+}  // namespace dofla::cuda

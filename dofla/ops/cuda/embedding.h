@@ -1,0 +1,10 @@
+// Table look-up on a GPU; arguments are checked by ops/embedding.cc.
+#pragma once
+
+#include "dofla/core/tensor.h"
+
+namespace dofla::cuda {
+
+void embed(const Tensor& table, const Tensor& ids, Tensor& out);
+
+}  // namespace dofla::cuda

@@ -1,0 +1,61 @@
+#include <cmath>
+
+#include "dofla/ops/cuda/adam.cuh"
+#include "dofla/ops/cuda/feature_step_kernels.h"
+#include "dofla/ops/cuda/vector.cuh"
+
+namespace dofla::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ double block_sum(double x) {
+  __shared__ double parts[kThreads];
+  parts[threadIdx.x] = x;
+  for (int step = kThreads / 2; step > 0; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) parts[threadIdx.x] += parts[threadIdx.x + step];
+  }
+  __syncthreads();
+  return parts[0];
+}
+
+__device__ double squares(const float* x, int64_t begin, int64_t end) {
+  double sum = 0;  // in double: a square overflows float at 2⁶⁴
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads)
+    sum += static_cast<double>(x[i]) * x[i];
+  return sum;
+}
+
+// One block a head.
+__global__ void gradient_norms(FeatureStepArguments a) {
+  const int64_t head = blockIdx.x, begin = a.offsets[head], end = a.offsets[head + 1];
+  const double norm = sqrt(block_sum(squares(a.grad_z, begin * a.width, end * a.width) +
+                                     squares(a.grad_log_alpha, begin, end)));
+  if (threadIdx.x == 0) a.norms[head] = isfinite(norm) && isfinite(a.loss[head]) ? norm : nan("");
+}
+
+// One block a head; all of them see whether any head was not finite, and then leave all alone.
+__global__ void step_heads(FeatureStepArguments a) {
+  for (int64_t h = 0; h < a.heads; ++h)
+    if (isnan(a.norms[h])) return;
+  const int64_t head = blockIdx.x, begin = a.offsets[head], end = a.offsets[head + 1];
+  const double norm = a.norms[head] > 0 ? a.norms[head] : 1;
+  const auto unit = [&](float gradient) { return static_cast<float>(gradient / norm); };
+  for (int64_t i = begin * a.width + threadIdx.x; i < end * a.width; i += kThreads)
+    adam_element(a.z_factors, unit(a.grad_z[i]), a.z_mean[i], a.z_square[i], a.z[i]);
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads)
+    adam_element(a.log_alpha_factors, unit(a.grad_log_alpha[i]), a.log_alpha_mean[i],
+                 a.log_alpha_square[i], a.log_alpha[i]);
+}
+
+}  // namespace
+
+cudaError_t launch_feature_step(const FeatureStepArguments& arguments, cudaStream_t stream) {
+  const unsigned heads = static_cast<unsigned>(arguments.heads);
+  gradient_norms<<<heads, kThreads, 0, stream>>>(arguments);
+  step_heads<<<heads, kThreads, 0, stream>>>(arguments);
+  return cudaGetLastError();
+}
+
+}  // namespace dofla::cuda

@@ -1,0 +1,35 @@
+// From tensors to what kernels take.
+#pragma once
+
+#include "dofla/core/device_cuda.h"
+#include "dofla/core/tensor.h"
+#include "dofla/ops/cuda/element.h"
+
+namespace dofla::cuda {
+
+inline Element element_of(const Tensor& x) {
+  if (x.dtype() == DType::kBF16) return Element::kBF16;
+  require(x.dtype() == DType::kF32, "GPU operations take F32 and BF16, found {}", name(x.dtype()));
+  return Element::kF32;
+}
+
+inline cudaStream_t stream_of(const Tensor& x) {
+  return x.device().context().stream();
+}
+
+// The address of float32 elements, or null for a tensor that is not defined.
+inline const float* floats(const Tensor& x) {
+  require(!x.defined() || x.dtype() == DType::kF32, "expected F32, found {}", name(x.dtype()));
+  return static_cast<const float*>(x.raw());
+}
+inline float* mutable_floats(Tensor& x) {
+  require(x.dtype() == DType::kF32, "expected F32, found {}", name(x.dtype()));
+  return static_cast<float*>(x.mutable_raw());
+}
+
+// Ids and targets stay on the CPU, where they are checked; kernels get a copy.
+inline Tensor ids_on(const Device& device, const Tensor& ids) {
+  return ids.to(device);
+}
+
+}  // namespace dofla::cuda
