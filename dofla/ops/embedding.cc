@@ -1,6 +1,7 @@
 #include "dofla/ops/embedding.h"
 
 #include "dofla/ops/cpu/embedding.h"
+#include "dofla/ops/cuda/embedding.h"
 
 namespace dofla {
 namespace {
@@ -19,15 +20,17 @@ void require_ids(const Tensor& table, const Tensor& ids) {
 
 Tensor embed(const Tensor& table, const Tensor& ids) {
   require_ids(table, ids);
-  Tensor out({ids.count(), table.size(1)});
-  cpu::embed(table, ids, out);
+  const bool gpu = table.device().is_cuda();
+  Tensor out({ids.count(), table.size(1)}, gpu ? table.dtype() : DType::kF32, table.device());
+  gpu ? cuda::embed(table, ids, out) : cpu::embed(table, ids, out);
   return out;
 }
 
 void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {
   require_ids(grad_table, ids);
   require_shape(grad, {ids.count(), grad_table.size(1)}, "embed_backward: grad");
-  cpu::embed_backward(ids, grad, grad_table);
+  const auto run = grad.device().is_cuda() ? cuda::embed_backward : cpu::embed_backward;
+  run(ids, grad, grad_table);
 }
 
 }  // namespace dofla

@@ -5,7 +5,8 @@
 
 namespace dofla {
 
-// out[i] = table[ids[i]] in F32. Throws std::invalid_argument on an id outside the table.
+// out[i] = table[ids[i]], in F32 on the CPU and in the type of the table on a GPU. Throws
+// std::invalid_argument on an id outside the table.
 Tensor embed(const Tensor& table,  // [V, C], F32, F16 or BF16
              const Tensor& ids);   // [N], I64 -> [N, C]
 

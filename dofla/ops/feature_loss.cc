@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "dofla/ops/cpu/feature_loss.h"
+#include "dofla/ops/cuda/feature_loss.h"
 
 namespace dofla {
 
@@ -19,7 +20,8 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   require_shape(k, {q.size(0), k.size(1), q.size(2), q.size(3)}, "feature loss: k");
   require(q.size(0) >= 1 && q.size(2) >= 1, "feature loss: no tokens in q {}",
           to_string(q.shape()));
-  return cpu::feature_loss(q, k, features, options);
+  return q.device().is_cuda() ? cuda::feature_loss(q, k, features, options)
+                              : cpu::feature_loss(q, k, features, options);
 }
 
 }  // namespace dofla

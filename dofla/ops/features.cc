@@ -48,7 +48,8 @@ void require_heads(const Tensor& x, const Features& features, const char* what) 
   if (x.rank() != 4)  // not require(): a decoder comes here for every token, and wants no message
     throw std::invalid_argument(
         fmt::format("{}: expected [B, H, T, D], found {}", what, to_string(x.shape())));
-  require(x.dtype() == DType::kF32, "{}: expected F32, found {}", what, name(x.dtype()));
+  require(x.dtype() == DType::kF32 || (x.device().is_cuda() && x.dtype() == DType::kBF16),
+          "{}: expected F32, found {}", what, name(x.dtype()));
   require(x.size(3) >= 1, "{}: head width 0", what);
   require_valid(features, x.size(3));
   require(x.size(1) >= 1 && features.heads() % x.size(1) == 0,

@@ -24,8 +24,9 @@ struct Features {
 // Throws std::invalid_argument unless counts, z and log_alpha fit each other and the head width D.
 void require_valid(const Features& features, int64_t width);
 
-// Throws std::invalid_argument unless `x` is [B, X, T, D] in F32 with X a divisor of the number of
-// query heads: query head h then reads head h / (H / X) of x. Also checks the features.
+// Throws std::invalid_argument unless `x` is [B, X, T, D] in F32 (on a GPU also BF16) with X a
+// divisor of the number of query heads: query head h then reads head h / (H / X) of x. Also checks
+// the features.
 void require_heads(const Tensor& x, const Features& features, const char* what);
 
 }  // namespace dofla

@@ -1,6 +1,7 @@
 #include "dofla/ops/heads.h"
 
 #include "dofla/ops/cpu/heads.h"
+#include "dofla/ops/cuda/heads.h"
 
 namespace dofla {
 
@@ -10,8 +11,9 @@ Tensor gather_heads(const Tensor& rows, HeadColumns columns, int64_t batch, int6
           "gather_heads: {} rows for a batch of {}", to_string(rows.shape()), batch);
   require(columns.offset + (heads - 1) * columns.stride + head_size <= rows.size(1),
           "gather_heads: the last head ends past column {}", rows.size(1));
-  Tensor out({batch, heads, rows.size(0) / batch, head_size});
-  cpu::gather_heads(rows, columns, out);
+  Tensor out({batch, heads, rows.size(0) / batch, head_size}, rows.dtype(), rows.device());
+  const auto run = rows.device().is_cuda() ? cuda::gather_heads : cpu::gather_heads;
+  run(rows, columns, out);
   return out;
 }
 
@@ -21,14 +23,16 @@ void scatter_heads(const Tensor& heads, HeadColumns columns, Tensor& rows) {
           to_string(rows.shape()));
   require(columns.offset + (heads.size(1) - 1) * columns.stride + heads.size(3) <= rows.size(1),
           "scatter_heads: the last head ends past column {}", rows.size(1));
-  cpu::scatter_heads(heads, columns, rows);
+  const auto run = rows.device().is_cuda() ? cuda::scatter_heads : cpu::scatter_heads;
+  run(heads, columns, rows);
 }
 
 void rotate(Tensor& x, const std::vector<float>& frequencies, int64_t first_position) {
   require(x.rank() == 4, "rotate: expected [B, H, T, D], found {}", to_string(x.shape()));
   require(2 * static_cast<int64_t>(frequencies.size()) <= x.size(3),
           "rotate: {} frequencies for heads of {}", frequencies.size(), x.size(3));
-  cpu::rotate(x, frequencies, first_position);
+  const auto run = x.device().is_cuda() ? cuda::rotate : cpu::rotate;
+  run(x, frequencies, first_position);
 }
 
 }  // namespace dofla

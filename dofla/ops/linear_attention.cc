@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "dofla/ops/cpu/linear_attention.h"
+#include "dofla/ops/cuda/linear_attention.h"
 
 namespace dofla {
 namespace {
@@ -15,7 +16,8 @@ void require_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Fea
   require_heads(k, features, "linear attention: k");
   require_shape(k, {q.size(0), k.size(1), q.size(2), q.size(3)}, "linear attention: k");
   require_shape(v, k.shape(), "linear attention: v");
-  require(v.dtype() == DType::kF32, "linear attention: v: expected F32, found {}", name(v.dtype()));
+  require(v.dtype() == q.dtype(), "linear attention: v: expected {}, found {}", name(q.dtype()),
+          name(v.dtype()));
   require(chunk >= 1, "linear attention: expected a chunk of at least 1 token, found {}", chunk);
 }
 
@@ -37,22 +39,23 @@ LinearAttentionState LinearAttentionState::fork() const {
 
 LinearAttentionState new_linear_attention_state(int64_t batch, const Features& features) {
   const int64_t total = features.total();
-  LinearAttentionState state{Tensor({batch, total}), Tensor::zeros({batch, total}),
-                             Tensor::zeros({batch, total, features.z.size(1)})};
-  std::fill_n(state.log_max.data<float>(), state.log_max.count(),
-              -std::numeric_limits<float>::infinity());
-  return state;
+  const Device& device = features.z.device();
+  Tensor log_max({batch, total});
+  std::fill_n(log_max.data<float>(), log_max.count(), -std::numeric_limits<float>::infinity());
+  return {log_max.to(device), Tensor::zeros({batch, total}, DType::kF32, device),
+          Tensor::zeros({batch, total, features.z.size(1)}, DType::kF32, device)};
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                         LinearAttentionState* state, int64_t chunk) {
   require_inputs(q, k, v, features, chunk);
+  const auto run = q.device().is_cuda() ? cuda::linear_attention : cpu::linear_attention;
   if (state != nullptr) {
     require_state(*state, features, q.size(0));
-    return cpu::linear_attention(q, k, v, features, *state, chunk);
+    return run(q, k, v, features, *state, chunk);
   }
   LinearAttentionState fresh = new_linear_attention_state(q.size(0), features);
-  return cpu::linear_attention(q, k, v, features, fresh, chunk);
+  return run(q, k, v, features, fresh, chunk);
 }
 
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
@@ -61,9 +64,10 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   require_inputs(q, k, v, features, chunk);
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "linear attention: grad_out");
-  require(grad_out.dtype() == DType::kF32, "linear attention: grad_out: expected F32, found {}",
-          name(grad_out.dtype()));
-  return cpu::linear_attention_backward(q, k, v, features, grad_out, chunk);
+  require(grad_out.dtype() == q.dtype(), "linear attention: grad_out: expected {}, found {}",
+          name(q.dtype()), name(grad_out.dtype()));
+  return q.device().is_cuda() ? cuda::linear_attention_backward(q, k, v, features, grad_out)
+                              : cpu::linear_attention_backward(q, k, v, features, grad_out, chunk);
 }
 
 }  // namespace dofla

@@ -1,6 +1,7 @@
 #include "dofla/ops/matmul.h"
 
 #include "dofla/ops/cpu/matmul.h"
+#include "dofla/ops/cuda/matmul.h"
 
 namespace dofla {
 namespace {
@@ -35,10 +36,11 @@ Linear transposed(const Linear& linear) {
   return {.weight = linear.weight, .input_major = !linear.input_major, .bias = {}};
 }
 
-Tensor matmul(const Tensor& x, const Linear& linear) {
+Tensor matmul(const Tensor& x, const Linear& linear, std::optional<DType> result) {
   check(x, linear);
-  Tensor y({x.size(0), linear.outputs()});
-  cpu::matmul(x, linear, y);
+  Tensor y({x.size(0), linear.outputs()}, result.value_or(x.dtype()), x.device());
+  const auto run = x.device().is_cuda() ? cuda::matmul : cpu::matmul;
+  run(x, linear, y);
   return y;
 }
 
@@ -49,14 +51,16 @@ Tensor matmul_backward(const Tensor& grad_y, const Linear& linear) {
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
   check_gradient(x, gradient);
   require_shape(grad_y, {x.size(0), gradient.outputs()}, "weight gradient: grad_y");
-  cpu::add_weight_gradient(x, grad_y, gradient);
+  const auto run = x.device().is_cuda() ? cuda::add_weight_gradient : cpu::add_weight_gradient;
+  run(x, grad_y, gradient);
 }
 
 Tensor cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets) {
   check(x, head);
   check_targets(x, head, targets);
-  Tensor loss({x.size(0)});
-  cpu::cross_entropy(x, head, targets, loss);
+  Tensor loss({x.size(0)}, DType::kF32, x.device());
+  const auto run = x.device().is_cuda() ? cuda::cross_entropy : cpu::cross_entropy;
+  run(x, head, targets, loss);
   return loss;
 }
 
@@ -70,8 +74,11 @@ CrossEntropyGradients cross_entropy_backward(const Tensor& x, const Linear& head
     check_gradient(x, *head_gradient);
     require_shape(head_gradient->weight, head.weight.shape(), "cross_entropy_backward: gradient");
   }
-  CrossEntropyGradients gradients = {Tensor::zeros({x.size(0)}), Tensor::zeros(x.shape())};
-  cpu::cross_entropy_backward(x, head, targets, grad_loss, gradients, head_gradient);
+  CrossEntropyGradients gradients = {Tensor::zeros({x.size(0)}, DType::kF32, x.device()),
+                                     Tensor::zeros(x.shape(), x.dtype(), x.device())};
+  const auto run =
+      x.device().is_cuda() ? cuda::cross_entropy_backward : cpu::cross_entropy_backward;
+  run(x, head, targets, grad_loss, gradients, head_gradient);
   return gradients;
 }
 

@@ -1,5 +1,8 @@
-// Dense layers: the only place where a model's large weights are read.
+// Dense layers: the only place where a model's large weights are read. Activations are F32 on the
+// CPU; on a GPU they are in the type of the weights, BF16 or F32. Ids and targets stay on the CPU.
 #pragma once
+
+#include <optional>
 
 #include "dofla/core/tensor.h"
 
@@ -10,16 +13,18 @@ namespace dofla {
 struct Linear {
   Tensor weight;  // [N, K], or [K, N] when input_major (GPT-2's Conv1D)
   bool input_major = false;
-  Tensor bias;  // [N] in F32, or undefined
+  Tensor bias;  // [N] in F32 (on a GPU in the type of the weight), or undefined
 
   int64_t inputs() const { return weight.size(input_major ? 0 : 1); }
   int64_t outputs() const { return weight.size(input_major ? 1 : 0); }
 };
 
 // One row reads each weight once, at the speed of memory; many rows run at the speed of sgemm,
-// converting 16-bit weights a cache-sized panel at a time.
-Tensor matmul(const Tensor& x,        // [R, K], F32
-              const Linear& linear);  // -> [R, N], F32
+// converting 16-bit weights a cache-sized panel at a time. The result has the type of x unless
+// another one is asked for (a GPU computes in BF16 and gives logits in F32).
+Tensor matmul(const Tensor& x,       // [R, K]
+              const Linear& linear,  // -> [R, N]
+              std::optional<DType> result = std::nullopt);
 
 // The layer read from its outputs to its inputs: the same weight, the other layout, no bias.
 Linear transposed(const Linear& linear);

@@ -1,6 +1,7 @@
 #include "dofla/ops/norm.h"
 
 #include "dofla/ops/cpu/norm.h"
+#include "dofla/ops/cuda/norm.h"
 
 namespace dofla {
 namespace {
@@ -20,31 +21,35 @@ void require_backward(const Tensor& x, const Tensor& weight, const Tensor& grad_
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   require_shape(weight, {x.size(-1)}, "layer_norm: weight");
   if (bias.defined()) require_shape(bias, {x.size(-1)}, "layer_norm: bias");
-  Tensor y(x.shape());
-  cpu::layer_norm(x, weight, bias, epsilon, y);
+  Tensor y(x.shape(), x.dtype(), x.device());
+  const auto run = x.device().is_cuda() ? cuda::layer_norm : cpu::layer_norm;
+  run(x, weight, bias, epsilon, y);
   return y;
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon) {
   require_shape(weight, {x.size(-1)}, "rms_norm: weight");
-  Tensor y(x.shape());
-  cpu::rms_norm(x, weight, epsilon, y);
+  Tensor y(x.shape(), x.dtype(), x.device());
+  const auto run = x.device().is_cuda() ? cuda::rms_norm : cpu::rms_norm;
+  run(x, weight, epsilon, y);
   return y;
 }
 
 Tensor layer_norm_backward(const Tensor& x, const Tensor& weight, double epsilon,
                            const Tensor& grad_y, Tensor* grad_weight, Tensor* grad_bias) {
   require_backward(x, weight, grad_y, grad_weight, grad_bias, "layer_norm_backward");
-  Tensor grad_x(x.shape());
-  cpu::layer_norm_backward(x, weight, epsilon, grad_y, grad_x, grad_weight, grad_bias);
+  Tensor grad_x(x.shape(), x.dtype(), x.device());
+  const auto run = x.device().is_cuda() ? cuda::layer_norm_backward : cpu::layer_norm_backward;
+  run(x, weight, epsilon, grad_y, grad_x, grad_weight, grad_bias);
   return grad_x;
 }
 
 Tensor rms_norm_backward(const Tensor& x, const Tensor& weight, double epsilon,
                          const Tensor& grad_y, Tensor* grad_weight) {
   require_backward(x, weight, grad_y, grad_weight, nullptr, "rms_norm_backward");
-  Tensor grad_x(x.shape());
-  cpu::rms_norm_backward(x, weight, epsilon, grad_y, grad_x, grad_weight);
+  Tensor grad_x(x.shape(), x.dtype(), x.device());
+  const auto run = x.device().is_cuda() ? cuda::rms_norm_backward : cpu::rms_norm_backward;
+  run(x, weight, epsilon, grad_y, grad_x, grad_weight);
   return grad_x;
 }
 

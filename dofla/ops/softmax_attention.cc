@@ -1,6 +1,7 @@
 #include "dofla/ops/softmax_attention.h"
 
 #include "dofla/ops/cpu/softmax_attention.h"
+#include "dofla/ops/cuda/softmax_attention.h"
 
 namespace dofla {
 namespace {
@@ -21,8 +22,9 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int6
   require_inputs(q, k, v);
   require(q.size(2) <= keys && keys <= k.size(2), "softmax_attention: {} queries, {} of {} keys",
           q.size(2), keys, k.size(2));
-  Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)});
-  cpu::softmax_attention(q, k, v, keys, out);
+  Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
+  const auto run = q.device().is_cuda() ? cuda::softmax_attention : cpu::softmax_attention;
+  run(q, k, v, keys, out);
   return out;
 }
 
@@ -33,7 +35,8 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
           k.size(2));
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "softmax_attention_backward: grad_out");
-  return cpu::softmax_attention_backward(q, k, v, grad_out);
+  return q.device().is_cuda() ? cuda::softmax_attention_backward(q, k, v, grad_out)
+                              : cpu::softmax_attention_backward(q, k, v, grad_out);
 }
 
 }  // namespace dofla

@@ -11,6 +11,12 @@ void activate(Nonlinearity f, Tensor& x) {
              "activation");
 }
 
+void activate_backward(Nonlinearity f, const Tensor& x, Tensor& grad) {
+  cuda_check(launch_activation_backward(f, element_of(x), x.count(), x.raw(), grad.mutable_raw(),
+                                        stream_of(x)),
+             "activation");
+}
+
 }  // namespace
 
 void gelu(Tensor& x) {
@@ -24,6 +30,19 @@ void silu(Tensor& x) {
 }
 void relu(Tensor& x) {
   activate(Nonlinearity::kRelu, x);
+}
+
+void gelu_backward(const Tensor& x, Tensor& grad) {
+  activate_backward(Nonlinearity::kGelu, x, grad);
+}
+void gelu_tanh_backward(const Tensor& x, Tensor& grad) {
+  activate_backward(Nonlinearity::kGeluTanh, x, grad);
+}
+void silu_backward(const Tensor& x, Tensor& grad) {
+  activate_backward(Nonlinearity::kSilu, x, grad);
+}
+void relu_backward(const Tensor& x, Tensor& grad) {
+  activate_backward(Nonlinearity::kRelu, x, grad);
 }
 
 void multiply(Tensor& x, const Tensor& y) {

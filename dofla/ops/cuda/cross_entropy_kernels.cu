@@ -71,7 +71,13 @@ __global__ void cross_entropy_rows_backward(LogitPanel panel, T* __restrict__ lo
                                             float* __restrict__ loss) {
   T* row = logits + blockIdx.x * panel.stride;
   const int64_t target = targets[blockIdx.x];
-  const float log_sum = row_log_sum(row, panel.vocabulary), factor = grad_loss[blockIdx.x];
+  const float factor = grad_loss[blockIdx.x];
+  if (factor == 0) {  // a row left out
+    for (int64_t i = threadIdx.x; i < panel.vocabulary; i += kThreads) row[i] = from_float<T>(0);
+    if (threadIdx.x == 0) loss[blockIdx.x] = 0;
+    return;
+  }
+  const float log_sum = row_log_sum(row, panel.vocabulary);
   if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - to_float(row[target]);
   __syncthreads();
   for (int64_t i = threadIdx.x; i < panel.vocabulary; i += kThreads) {

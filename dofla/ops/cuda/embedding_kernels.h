@@ -9,4 +9,9 @@ namespace dofla::cuda {
 cudaError_t launch_embed(Element element, const void* table, int64_t width, const int64_t* ids,
                          int64_t count, void* out, cudaStream_t stream);
 
+// grad_table[ids[i]] += grad[i], in the order of i; the table's gradient is float32.
+cudaError_t launch_embed_backward(Element element, const void* grad, int64_t width,
+                                  const int64_t* ids, int64_t count, float* grad_table,
+                                  cudaStream_t stream);
+
 }  // namespace dofla::cuda

@@ -51,7 +51,6 @@ __global__ void rotate_pairs(RotateArguments a, T* __restrict__ x) {
   const float position = static_cast<float>(a.first_position + vector % a.tokens);
   float sine, cosine;
   sincosf(position * a.frequencies[pair], &sine, &cosine);
-  if (a.backwards) sine = -sine;
   T* at = x + vector * a.size + pair;
   const float first = to_float(at[0]), second = to_float(at[a.pairs]);
   at[0] = from_float<T>(first * cosine - second * sine);

@@ -18,15 +18,14 @@ cudaError_t launch_gather_heads(const HeadLayout& layout, const void* rows, void
 cudaError_t launch_scatter_heads(const HeadLayout& layout, const void* heads, void* rows,
                                  cudaStream_t stream);
 
-// Rotates coordinate i with i + pairs by ± position · frequencies[i], for i < pairs, in place.
+// Rotates coordinate i with i + pairs by position · frequencies[i], for i < pairs, in place.
 struct RotateArguments {
   Element element;
   int64_t vectors;         // B·H·T
   int64_t tokens, size;    // T, D
   int64_t first_position;  // of every sequence
   int64_t pairs;
-  const float* frequencies;  // [pairs], on the GPU
-  bool backwards;            // turns the other way
+  const float* frequencies;  // [pairs]
 };
 cudaError_t launch_rotate(const RotateArguments& arguments, void* x, cudaStream_t stream);
 

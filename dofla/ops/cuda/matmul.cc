@@ -4,6 +4,7 @@
 
 #include "dofla/ops/cuda/cross_entropy_kernels.h"
 #include "dofla/ops/cuda/gemm.h"
+#include "dofla/ops/cuda/norm_kernels.h"
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
@@ -36,22 +37,74 @@ void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
        weight_of(linear), y.mutable_raw(), element_of(y), y.size(1));
 }
 
-void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
+void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
+  const int64_t rows = x.size(0), inputs = gradient.inputs(), outputs = gradient.outputs();
+  Matrix from = rows_of(x), to = rows_of(grad_y);
+  Matrix& left = gradient.input_major ? from : to;
+  const Matrix& right = gradient.input_major ? to : from;
+  left.transposed = true;
+  gemm(x.device().context(), {.beta = 1}, gradient.input_major ? inputs : outputs,
+       gradient.input_major ? outputs : inputs, rows, left, right, gradient.weight.mutable_raw(),
+       Element::kF32, gradient.weight.size(1));
+  if (gradient.bias.defined())
+    cuda_check(launch_add_column_sums(element_of(grad_y), grad_y.raw(), rows, outputs,
+                                      mutable_floats(gradient.bias), stream_of(x)),
+               "bias gradient");
+}
+
+namespace {
+
+// The rows of x in panels, each with its logits: body(begin, end, panel, logits).
+template <class Body>
+void for_each_panel(const Tensor& x, const Linear& head, const Body& body) {
+  require(!head.bias.defined(), "cross_entropy: a head with a bias runs on the CPU only");
   const int64_t rows = x.size(0), vocabulary = head.outputs();
   const int64_t stride = (vocabulary + 63) / 64 * 64;
-  const Device& device = x.device();
-  const Tensor there = targets.to(device);
-  Tensor logits({std::min(rows, kPanelRows), stride}, x.dtype(), device);
+  Tensor logits({std::min(rows, kPanelRows), stride}, x.dtype(), x.device());
   for (int64_t begin = 0; begin < rows; begin += kPanelRows) {
     const int64_t end = std::min(rows, begin + kPanelRows);
-    gemm(device.context(), {}, end - begin, vocabulary, head.inputs(), rows_of(x.slice(begin, end)),
-         weight_of(head), logits.mutable_raw(), element_of(logits), stride);
-    const LogitPanel panel = {element_of(logits), end - begin, vocabulary, stride};
-    cuda_check(launch_cross_entropy_rows(panel, logits.raw(),
-                                         static_cast<const int64_t*>(there.slice(begin, end).raw()),
+    gemm(x.device().context(), {}, end - begin, vocabulary, head.inputs(),
+         rows_of(x.slice(begin, end)), weight_of(head), logits.mutable_raw(), element_of(logits),
+         stride);
+    body(begin, end, LogitPanel{element_of(logits), end - begin, vocabulary, stride}, logits);
+  }
+}
+
+}  // namespace
+
+void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
+  const Tensor there = targets.to(x.device());
+  const auto* ids = static_cast<const int64_t*>(there.raw());
+  for_each_panel(x, head, [&](int64_t begin, int64_t, const LogitPanel& panel, Tensor& logits) {
+    cuda_check(launch_cross_entropy_rows(panel, logits.raw(), ids + begin,
                                          mutable_floats(loss) + begin, stream_of(x)),
                "cross entropy");
-  }
+  });
+}
+
+void cross_entropy_backward(const Tensor& x, const Linear& head, const Tensor& targets,
+                            const Tensor& grad_loss, CrossEntropyGradients& gradients,
+                            Linear* head_gradient) {
+  const Tensor there = targets.to(x.device()), factors = grad_loss.to(x.device());
+  const auto* ids = static_cast<const int64_t*>(there.raw());
+  const Matrix weight = weight_of(transposed(head));
+  for_each_panel(x, head, [&](int64_t begin, int64_t end, const LogitPanel& panel, Tensor& logits) {
+    cuda_check(launch_cross_entropy_rows_backward(
+                   panel, logits.mutable_raw(), ids + begin, floats(factors) + begin,
+                   mutable_floats(gradients.loss) + begin, stream_of(x)),
+               "cross entropy");
+    const Matrix grad_logits = {logits.raw(), panel.element, panel.stride};
+    Tensor grad_x = gradients.x.slice(begin, end);
+    gemm(x.device().context(), {}, end - begin, head.inputs(), panel.vocabulary, grad_logits,
+         weight, grad_x.mutable_raw(), element_of(grad_x), grad_x.size(1));
+    if (head_gradient == nullptr) return;
+    Matrix left = grad_logits;
+    left.transposed = true;
+    require(!head_gradient->input_major, "cross_entropy: expected a head [V, C]");
+    gemm(x.device().context(), {.beta = 1}, panel.vocabulary, head.inputs(), end - begin, left,
+         rows_of(x.slice(begin, end)), head_gradient->weight.mutable_raw(), Element::kF32,
+         head_gradient->weight.size(1));
+  });
 }
 
 }  // namespace dofla::cuda

@@ -1,8 +1,16 @@
 // Linked instead of ops/cuda where dofla is built without CUDA. No tensor can then be on a GPU, so
 // none of these is ever reached: they let the operations choose their device without #ifdef.
+#include "dofla/ops/cuda/activation.h"
 #include "dofla/ops/cuda/adam.h"
 #include "dofla/ops/cuda/divergence.h"
+#include "dofla/ops/cuda/embedding.h"
+#include "dofla/ops/cuda/feature_loss.h"
 #include "dofla/ops/cuda/feature_step.h"
+#include "dofla/ops/cuda/heads.h"
+#include "dofla/ops/cuda/linear_attention.h"
+#include "dofla/ops/cuda/matmul.h"
+#include "dofla/ops/cuda/norm.h"
+#include "dofla/ops/cuda/softmax_attention.h"
 
 namespace dofla::cuda {
 namespace {
@@ -15,15 +23,54 @@ namespace {
 
 }  // namespace
 
-void adam_step(const Tensor&, const AdamOptions&, AdamMoments&, Tensor&) {
-  refuse();
-}
-Divergence divergence(const Tensor&, const Tensor&, const Tensor&) {
-  refuse();
-}
+// clang-format off
+void gelu(Tensor&) { refuse(); }
+void gelu_tanh(Tensor&) { refuse(); }
+void silu(Tensor&) { refuse(); }
+void relu(Tensor&) { refuse(); }
+void gelu_backward(const Tensor&, Tensor&) { refuse(); }
+void gelu_tanh_backward(const Tensor&, Tensor&) { refuse(); }
+void silu_backward(const Tensor&, Tensor&) { refuse(); }
+void relu_backward(const Tensor&, Tensor&) { refuse(); }
+void multiply(Tensor&, const Tensor&) { refuse(); }
+void add(Tensor&, const Tensor&) { refuse(); }
+
+void adam_step(const Tensor&, const AdamOptions&, AdamMoments&, Tensor&) { refuse(); }
+Divergence divergence(const Tensor&, const Tensor&, const Tensor&) { refuse(); }
+
+void embed(const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void embed_backward(const Tensor&, const Tensor&, Tensor&) { refuse(); }
+
+FeatureLoss feature_loss(const Tensor&, const Tensor&, const Features&,
+                         const FeatureLossOptions&) { refuse(); }
 Tensor feature_step(const Tensor&, const Tensor&, const Tensor&, const FeatureStepOptions&,
-                    FeatureMoments&, Features&) {
-  refuse();
-}
+                    FeatureMoments&, Features&) { refuse(); }
+
+void gather_heads(const Tensor&, HeadColumns, Tensor&) { refuse(); }
+void scatter_heads(const Tensor&, HeadColumns, Tensor&) { refuse(); }
+void rotate(Tensor&, const std::vector<float>&, int64_t) { refuse(); }
+
+Tensor linear_attention(const Tensor&, const Tensor&, const Tensor&, const Features&,
+                        LinearAttentionState&, int64_t) { refuse(); }
+LinearAttentionGradients linear_attention_backward(const Tensor&, const Tensor&, const Tensor&,
+                                                   const Features&, const Tensor&) { refuse(); }
+
+void matmul(const Tensor&, const Linear&, Tensor&) { refuse(); }
+void add_weight_gradient(const Tensor&, const Tensor&, Linear&) { refuse(); }
+void cross_entropy(const Tensor&, const Linear&, const Tensor&, Tensor&) { refuse(); }
+void cross_entropy_backward(const Tensor&, const Linear&, const Tensor&, const Tensor&,
+                            CrossEntropyGradients&, Linear*) { refuse(); }
+
+void layer_norm(const Tensor&, const Tensor&, const Tensor&, double, Tensor&) { refuse(); }
+void rms_norm(const Tensor&, const Tensor&, double, Tensor&) { refuse(); }
+void layer_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Tensor&, Tensor*,
+                         Tensor*) { refuse(); }
+void rms_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Tensor&,
+                       Tensor*) { refuse(); }
+
+void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&) { refuse(); }
+SoftmaxAttentionGradients softmax_attention_backward(const Tensor&, const Tensor&, const Tensor&,
+                                                     const Tensor&) { refuse(); }
+// clang-format on
 
 }  // namespace dofla::cuda

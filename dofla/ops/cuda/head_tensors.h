@@ -1,0 +1,25 @@
+// Tensors of heads as attention kernels take them.
+#pragma once
+
+#include "dofla/ops/cuda/head_rows.h"
+#include "dofla/ops/cuda/tensors.h"
+
+namespace dofla::cuda {
+
+// [B, H, T, D]
+inline HeadRows heads_of(const Tensor& x) {
+  return heads_then_tokens(x.raw(), x.size(1), x.size(2), x.size(3));
+}
+inline HeadRowsOut heads_of(Tensor& x) {
+  return heads_then_tokens(x.mutable_raw(), x.size(1), x.size(2), x.size(3));
+}
+
+// [B, T, H, D]
+inline HeadRows token_heads_of(const Tensor& x) {
+  return tokens_then_heads(x.raw(), x.size(2), x.size(1), x.size(3));
+}
+inline HeadRowsOut token_heads_of(Tensor& x) {
+  return tokens_then_heads(x.mutable_raw(), x.size(2), x.size(1), x.size(3));
+}
+
+}  // namespace dofla::cuda

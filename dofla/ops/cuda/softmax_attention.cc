@@ -1,0 +1,53 @@
+#include "dofla/ops/cuda/softmax_attention.h"
+
+#include "dofla/ops/cuda/softmax_attention_kernels.h"
+#include "dofla/ops/cuda/head_tensors.h"
+
+namespace dofla::cuda {
+namespace {
+
+SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, int64_t keys) {
+  return {element_of(q), q.size(0), q.size(1), k.size(1), q.size(2), keys, q.size(3)};
+}
+
+Tensor workspace_of(int64_t bytes, const Tensor& x) {
+  return Tensor({bytes}, DType::kU8, x.device());
+}
+
+void attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys, Tensor& out,
+            float* log_sum) {
+  const SoftmaxAttentionShape shape = shape_of(q, k, keys);
+  Tensor workspace = workspace_of(softmax_attention_workspace_bytes(shape), q);
+  cuda_check(launch_softmax_attention(shape, heads_of(q), heads_of(k), heads_of(v),
+                                      token_heads_of(out), log_sum, workspace.mutable_raw(),
+                                      stream_of(q)),
+             "softmax attention");
+}
+
+}  // namespace
+
+void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
+                       Tensor& out) {
+  attend(q, k, v, keys, out, nullptr);
+}
+
+SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
+                                                     const Tensor& v, const Tensor& grad_out) {
+  Tensor out(grad_out.shape(), q.dtype(), q.device());
+  Tensor log_sum({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
+  attend(q, k, v, k.size(2), out, mutable_floats(log_sum));
+  const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
+  dofla::SoftmaxAttentionGradients gradients = {like(q), like(k), like(v)};
+  const SoftmaxAttentionShape shape = shape_of(q, k, k.size(2));
+  Tensor workspace = workspace_of(softmax_attention_backward_workspace_bytes(shape), q);
+  cuda_check(
+      launch_softmax_attention_backward(
+          shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(std::as_const(out)),
+          floats(log_sum), token_heads_of(grad_out),
+          {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
+          workspace.mutable_raw(), stream_of(q)),
+      "softmax attention backward");
+  return gradients;
+}
+
+}  // namespace dofla::cuda
