@@ -28,7 +28,8 @@ struct Options {
                         .allocate = {},
                         .dof = {.sample = {.samples = 1024, .draws = 1, .seed = 0}},
                         .features = {},
-                        .train = {.loss = {}, .steps = 400},
+                        .loss = {},
+                        .train = {.steps = 400},
                         .checkpoint = {},
                         .run = {}};
   bool dry_run = false;
@@ -81,10 +82,10 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   job.features.init = feature_init_from_name(options.init).value();
   job.features.seed = job.seed;
   job.features.lambda = job.allocate.lambda;
-  job.train.loss.kind = loss_kind(options.loss);
-  job.train.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
+  job.loss.kind = loss_kind(options.loss);
+  job.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
   // K̂ is exponential in z: l2, which sees K̂ itself and not its logarithm, bears smaller steps only.
-  const bool l2 = job.train.loss.kind == FeatureLossKind::kL2;
+  const bool l2 = job.loss.kind == FeatureLossKind::kL2;
   job.train.lr_z = options.lr_z.value_or(l2 ? 0.002 : 0.05);
   job.train.lr_alpha = options.lr_alpha.value_or(l2 ? 0.02 : 0.2);
   // The baselines are used as drawn: Performer by its definition, DiJiang because its weights are

@@ -60,8 +60,8 @@ FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
 // FeatureSet → trained FeatureSet
 void train_features(const Transformer& teacher, const DistillText& text,
                     const DistillOptions& options, const Progress& progress, Distilled& result) {
-  LayerwiseTrainer trainer(teacher, draw_features(teacher, text, options, result.plan),
-                           options.train);
+  FeatureTrainer trainer(draw_features(teacher, text, options, result.plan),
+                         layerwise_objective(teacher, options.loss), options.train);
   if (options.resume) trainer.restore(options.checkpoint, options.run);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   const auto start = std::chrono::steady_clock::now();
@@ -109,7 +109,8 @@ double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& tex
                                  ? *options.plan
                                  : fixed_plan(identity_of(teacher.config()), options.allocate.cost);
   require_fits(plan, teacher.config());
-  LayerwiseTrainer trainer(teacher, init_features(plan, {}), options.train);
+  FeatureTrainer trainer(init_features(plan, {}), layerwise_objective(teacher, options.loss),
+                         options.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   trainer.step(batches.at(0));  // the first one also pays for reading the weights
   const auto start = std::chrono::steady_clock::now();

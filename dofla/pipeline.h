@@ -27,6 +27,7 @@ struct DistillOptions {
   DofOptions dof;
   int64_t dof_sequences = 16;  // of the training text, for the degrees of freedom
   FeatureOptions features = {.map = FeatureMap::kPrf, .init = FeatureInit::kPairs, .samples = {}};
+  FeatureLossOptions loss;
   TrainOptions train;
   int64_t batch = 8;
   uint64_t seed = 0;  // of features and batches

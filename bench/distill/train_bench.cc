@@ -49,9 +49,8 @@ void run(const fs::path& folder) {
                                    {"l2", FeatureLossKind::kL2},
                                    {"attention-mse", FeatureLossKind::kAttentionMse}}) {
     TrainOptions options;
-    options.loss.kind = kind;
     options.steps = 100;
-    LayerwiseTrainer trainer(teacher, features.clone(), options);
+    FeatureTrainer trainer(features.clone(), layerwise_objective(teacher, {kind}), options);
     trainer.step(ids);
     const double step = best_seconds(5, [&] { trainer.step(ids); });
     fmt::print("step     {:13} {:7.0f} ms, {:.2f} x the forward\n", name, 1e3 * step,

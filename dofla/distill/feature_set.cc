@@ -41,6 +41,12 @@ FeatureSet FeatureSet::clone() const {
   return copy;
 }
 
+FeatureSet FeatureSet::to(const Device& device) const {
+  FeatureSet there = {.map = map, .layers = {}};
+  for (const Features& layer : layers) there.layers.push_back(layer.to(device));
+  return there;
+}
+
 NamedTensors to_tensors(const FeatureSet& set) {
   NamedTensors tensors;
   for (size_t i = 0; i < set.layers.size(); ++i) {

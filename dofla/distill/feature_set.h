@@ -26,6 +26,7 @@ struct FeatureSet {
 
   std::vector<std::vector<int64_t>> counts() const;  // M, [layers, heads]
   FeatureSet clone() const;                          // an independent copy
+  FeatureSet to(const Device& device) const;         // a copy there; itself if it is there already
 };
 
 // As tensors of a safetensors file, "linear_attention.<layer>.z" and ".log_alpha"; the counts stand

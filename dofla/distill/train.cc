@@ -20,42 +20,34 @@ double mean(const std::vector<double>& values) {
 
 }  // namespace
 
-LayerwiseTrainer::LayerwiseTrainer(const Transformer& teacher, FeatureSet start,
-                                   const TrainOptions& options)
-    : teacher_(teacher), options_(options), features_(std::move(start)) {
-  require(static_cast<int64_t>(features_.layers.size()) == teacher.config().layers,
-          "features for {} layers, the teacher has {}", features_.layers.size(),
-          teacher.config().layers);
+FeatureTrainer::FeatureTrainer(FeatureSet start, Objective objective, const TrainOptions& options)
+    : objective_(std::move(objective)), options_(options), features_(std::move(start)) {
   for (const Features& layer : features_.layers) moments_.push_back(new_feature_moments(layer));
 }
 
-void LayerwiseTrainer::step(const Tensor& ids) {
+void FeatureTrainer::step(const Tensor& ids) {
   const double left = static_cast<double>(options_.steps - steps_done());
   require(left > 0, "all {} steps are done", options_.steps);
   const double rate = left / static_cast<double>(options_.steps);
   const FeatureSet before = features_.clone();
   std::vector<LayerResult> results(features_.layers.size());
-  ForwardOptions forward;
-  forward.heads_only = true;
-  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
+  objective_.run(ids, features_, [&](int64_t layer, const FeatureLoss& loss) {
     const size_t at = static_cast<size_t>(layer);
-    Features& features = features_.layers[at];
-    const FeatureLoss loss = feature_loss(q, k, features, options_.loss);
-    results[at] = {loss.per_head, feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha,
-                                               {rate * options_.lr_z, rate * options_.lr_alpha},
-                                               moments_[at], features)};
-  };
-  teacher_.forward(ids, forward);
+    const Tensor norms = feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha,
+                                      {rate * options_.lr_z, rate * options_.lr_alpha},
+                                      moments_[at], features_.layers[at]);
+    results[at] = {loss.per_head, norms};
+  });
   record(results);
   try {
-    for (int64_t i = 0; i < teacher_.config().layers; ++i) stop_if_diverged(i);
+    for (size_t curve = 0; curve < curves(); ++curve) stop_if_diverged(curve);
   } catch (const Error&) {
     features_ = before;
     throw;
   }
 }
 
-void LayerwiseTrainer::record(const std::vector<LayerResult>& results) {
+void FeatureTrainer::record(const std::vector<LayerResult>& results) {
   const int64_t step = steps_done();
   std::vector<double> losses;
   for (size_t layer = 0; layer < results.size(); ++layer) {
@@ -70,21 +62,23 @@ void LayerwiseTrainer::record(const std::vector<LayerResult>& results) {
       losses.push_back(mean({loss.data<double>(), loss.data<double>() + loss.count()}));
     }
   }
+  losses.resize(curves());
   history_.loss.push_back(losses);
 }
 
-void LayerwiseTrainer::stop_if_diverged(int64_t layer) const {
-  const size_t at = static_cast<size_t>(layer);
+void FeatureTrainer::stop_if_diverged(size_t curve) const {
   const std::vector<std::vector<double>>& loss = history_.loss;
   if (static_cast<int64_t>(loss.size()) < kPatience) return;
   std::vector<double> last;
-  for (auto step = loss.end() - kPatience; step != loss.end(); ++step) last.push_back((*step)[at]);
+  for (auto step = loss.end() - kPatience; step != loss.end(); ++step)
+    last.push_back((*step)[curve]);
+  const std::string where = objective_.per_layer ? fmt::format("layer {}: ", curve + 1) : "";
   const char* advice = "lower --lr-z and --lr-alpha, or choose another --loss";
   if (std::all_of(last.begin(), last.end(), [](double x) { return std::isnan(x); }))
-    fail("layer {}: the last {} steps were not finite; {}", layer + 1, kPatience, advice);
-  if (mean(last) > kRunawayFactor * loss.front()[at])
-    fail("layer {}: the loss has grown from {:.3g} to {:.3g}; {}", layer + 1, loss.front()[at],
-         mean(last), advice);
+    fail("{}the last {} steps were not finite; {}", where, kPatience, advice);
+  if (mean(last) > kRunawayFactor * loss.front()[curve])
+    fail("{}the loss has grown from {:.3g} to {:.3g}; {}", where, loss.front()[curve], mean(last),
+         advice);
 }
 
 }  // namespace dofla

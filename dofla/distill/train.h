@@ -1,5 +1,5 @@
-// Layerwise training: every layer learns its features from the teacher's own queries and keys, all
-// layers in one pass, none waiting for another. Adam, on gradients scaled to norm 1 head by head.
+// The training of features, whatever the objective: Adam on gradients scaled to norm 1 head by
+// head, learning rates that fall linearly to 0, steps that are not finite left out and remembered.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,12 @@
 
 #include "dofla/core/file.h"
 #include "dofla/core/json.h"
-#include "dofla/distill/feature_set.h"
-#include "dofla/model/transformer.h"
-#include "dofla/ops/feature_loss.h"
+#include "dofla/distill/objective.h"
 #include "dofla/ops/feature_step.h"
 
 namespace dofla {
 
 struct TrainOptions {
-  FeatureLossOptions loss;
   int64_t steps = 0;  // the learning rates fall linearly to 0 over them
   double lr_z = 0.05;
   double lr_alpha = 0.2;
@@ -29,16 +26,17 @@ struct SkippedStep {
 };
 
 struct TrainingHistory {
-  std::vector<std::vector<double>> loss;  // [steps, layers], the mean over heads
+  // [steps, layers], the mean over heads; [steps, 1] where all layers have the same loss
+  std::vector<std::vector<double>> loss;
   std::vector<SkippedStep> skipped;
 };
 
-class LayerwiseTrainer {
+class FeatureTrainer {
  public:
-  LayerwiseTrainer(const Transformer& teacher, FeatureSet start, const TrainOptions& options);
+  FeatureTrainer(FeatureSet start, Objective objective, const TrainOptions& options);
 
-  // One optimizer step of every layer on a batch of token ids [B, T]. Throws Error naming the
-  // layer when its loss runs away; the features are then those before the step.
+  // One optimizer step of every layer on a batch of token ids [B, T]. Throws Error naming the layer
+  // whose loss runs away; the features are then those before the step.
   void step(const Tensor& ids);
 
   int64_t steps_done() const { return static_cast<int64_t>(history_.loss.size()); }
@@ -57,9 +55,11 @@ class LayerwiseTrainer {
   };
 
   void record(const std::vector<LayerResult>& results);
-  void stop_if_diverged(int64_t layer) const;
+  void stop_if_diverged(size_t curve) const;
 
-  const Transformer& teacher_;
+  size_t curves() const { return objective_.per_layer ? features_.layers.size() : 1; }
+
+  Objective objective_;
   TrainOptions options_;
   FeatureSet features_;
   std::vector<FeatureMoments> moments_;

@@ -21,8 +21,8 @@ Tensor integers(const std::vector<int64_t>& values) {
 }
 
 void save_moments(const std::string& at, const AdamMoments& moments, NamedTensors& tensors) {
-  tensors.emplace_back(at + ".mean", moments.mean);
-  tensors.emplace_back(at + ".square", moments.square);
+  tensors.emplace_back(at + ".mean", moments.mean.to(Device()));
+  tensors.emplace_back(at + ".square", moments.square.to(Device()));
   tensors.emplace_back(at + ".steps", integers({moments.steps}));
 }
 
@@ -35,8 +35,9 @@ Tensor find(const Safetensors& file, const std::string& name, const Shape& expec
 }
 
 void restore_moments(const Safetensors& file, const std::string& at, AdamMoments& moments) {
-  moments.mean = find(file, at + ".mean", moments.mean.shape()).clone();
-  moments.square = find(file, at + ".square", moments.square.shape()).clone();
+  const Device& device = moments.mean.device();
+  moments.mean = find(file, at + ".mean", moments.mean.shape()).clone().to(device);
+  moments.square = find(file, at + ".square", moments.square.shape()).clone().to(device);
   const Tensor steps = find(file, at + ".steps", {1});
   moments.steps = steps.data<int64_t>()[0];
 }
@@ -62,17 +63,17 @@ Json read_run(const fs::path& checkpoint) {
   return parse_json(found->second, checkpoint.string());
 }
 
-void LayerwiseTrainer::save(const fs::path& path, const Json& run) const {
-  NamedTensors tensors = to_tensors(features_);
+void FeatureTrainer::save(const fs::path& path, const Json& run) const {
+  NamedTensors tensors = to_tensors(features_.to(Device()));
   for (size_t i = 0; i < moments_.size(); ++i) {
     save_moments(moment_name(i, "z"), moments_[i].z, tensors);
     save_moments(moment_name(i, "log_alpha"), moments_[i].log_alpha, tensors);
   }
-  const int64_t layers = static_cast<int64_t>(features_.layers.size());
-  Tensor loss({steps_done(), layers}, DType::kF64);
+  const int64_t width = static_cast<int64_t>(curves());
+  Tensor loss({steps_done(), width}, DType::kF64);
   for (int64_t s = 0; s < steps_done(); ++s)
-    std::copy_n(history_.loss[static_cast<size_t>(s)].data(), layers,
-                loss.data<double>() + s * layers);
+    std::copy_n(history_.loss[static_cast<size_t>(s)].data(), width,
+                loss.data<double>() + s * width);
   tensors.emplace_back("history.loss", loss);
   std::vector<int64_t> skipped;
   for (const SkippedStep& one : history_.skipped)
@@ -81,26 +82,28 @@ void LayerwiseTrainer::save(const fs::path& path, const Json& run) const {
   write_safetensors(path, tensors, {{kRunKey, run.dump()}});
 }
 
-void LayerwiseTrainer::restore(const fs::path& path, const Json& run) {
+void FeatureTrainer::restore(const fs::path& path, const Json& run) {
   require_same(read_run(path), run, path.string());
   const Safetensors file(path);
-  const int64_t head_size = teacher_.config().head_size;
-  features_ = from_tensors(
-      features_.map, features_.counts(), head_size,
-      [&](const std::string& name, const Shape& shape) { return find(file, name, shape).clone(); });
+  const Device device = features_.layers.front().z.device();
+  features_ = from_tensors(features_.map, features_.counts(), features_.layers.front().z.size(1),
+                           [&](const std::string& name, const Shape& shape) {
+                             return find(file, name, shape).clone();
+                           })
+                  .to(device);
   for (size_t i = 0; i < moments_.size(); ++i) {
     restore_moments(file, moment_name(i, "z"), moments_[i].z);
     restore_moments(file, moment_name(i, "log_alpha"), moments_[i].log_alpha);
   }
   const Tensor loss = file.tensor("history.loss");
-  const int64_t layers = static_cast<int64_t>(features_.layers.size());
-  if (loss.rank() != 2 || loss.size(1) != layers || loss.size(0) > options_.steps)
-    fail("{}: history.loss: expected [steps, {}], found {}", path.string(), layers,
+  const int64_t width = static_cast<int64_t>(curves());
+  if (loss.rank() != 2 || loss.size(1) != width || loss.size(0) > options_.steps)
+    fail("{}: history.loss: expected [steps, {}], found {}", path.string(), width,
          to_string(loss.shape()));
   history_ = {};
   for (int64_t s = 0; s < loss.size(0); ++s) {
-    const double* row = loss.data<double>() + s * layers;
-    history_.loss.emplace_back(row, row + layers);
+    const double* row = loss.data<double>() + s * width;
+    history_.loss.emplace_back(row, row + width);
   }
   const Tensor skipped = file.tensor("history.skipped");
   for (int64_t i = 0; i + 3 <= skipped.count(); i += 3) {

@@ -43,9 +43,8 @@ TEST(Gpt2Wiki, EveryObjectiveStaysFiniteInEveryLayer) {
   for (const auto kind :
        {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse}) {
     TrainOptions options;
-    options.loss.kind = kind;
     options.steps = 2;
-    LayerwiseTrainer trainer(teacher, init_features(plan, {}), options);
+    FeatureTrainer trainer(init_features(plan, {}), layerwise_objective(teacher, {kind}), options);
     while (trainer.steps_done() < options.steps) trainer.step(ids);
     EXPECT_TRUE(trainer.history().skipped.empty());
     for (const Features& layer : trainer.features().layers) {

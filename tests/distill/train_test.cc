@@ -19,6 +19,7 @@ class LayerwiseTraining : public testing::Test {
   // A trained model with grouped keys: what falls and what runs away does not hang on a fixture.
   const Checkpoint checkpoint{fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K"};
   const Transformer teacher{checkpoint};
+  const Objective layerwise = layerwise_objective(teacher, {});
   const Tensor ids = some_text();
   const Json run = {{"loss", "softmax"}, {"seed", 1}};
 
@@ -57,9 +58,7 @@ TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
       TrainOptions how = options(60);
       how.lr_z = 0.002;
       how.lr_alpha = 0.02;
-      how.loss.kind = kind;
-      how.loss.mask = mask;
-      LayerwiseTrainer trainer(teacher, start(), how);
+      FeatureTrainer trainer(start(), layerwise_objective(teacher, {kind, mask}), how);
       for (int64_t i = 0; i < how.steps; ++i) trainer.step(ids);
       const TrainingHistory& history = trainer.history();
       EXPECT_TRUE(history.skipped.empty());
@@ -72,12 +71,12 @@ TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
 TEST_F(LayerwiseTraining, AResumedRunEndsInTheSameBits) {
   const test::ScratchFolder scratch;
   const fs::path file = scratch.path() / "run.training";
-  LayerwiseTrainer whole(teacher, start(), options(8));
+  FeatureTrainer whole(start(), layerwise, options(8));
   for (int64_t i = 0; i < 8; ++i) {
     whole.step(ids);
     if (i == 4) whole.save(file, run);
   }
-  LayerwiseTrainer resumed(teacher, start(), options(8));
+  FeatureTrainer resumed(start(), layerwise, options(8));
   resumed.restore(file, run);
   EXPECT_EQ(resumed.steps_done(), 5);
   while (resumed.steps_done() < 8) resumed.step(ids);
@@ -88,7 +87,7 @@ TEST_F(LayerwiseTraining, AResumedRunEndsInTheSameBits) {
 TEST_F(LayerwiseTraining, AnotherRunsCheckpointIsRefusedByTheSettingThatDiffers) {
   const test::ScratchFolder scratch;
   const fs::path file = scratch.path() / "run.training";
-  LayerwiseTrainer trainer(teacher, start(), options(2));
+  FeatureTrainer trainer(start(), layerwise, options(2));
   trainer.step(ids);
   trainer.save(file, run);
   EXPECT_EQ(read_run(file), run);
@@ -101,8 +100,8 @@ TEST_F(LayerwiseTraining, AnotherRunsCheckpointIsRefusedByTheSettingThatDiffers)
 TEST_F(LayerwiseTraining, ACheckpointWithOtherShapesIsRefused) {
   const test::ScratchFolder scratch;
   const fs::path file = scratch.path() / "run.training";
-  LayerwiseTrainer(teacher, start(6), options(2)).save(file, run);
-  LayerwiseTrainer other(teacher, start(5), options(2));
+  FeatureTrainer(start(6), layerwise, options(2)).save(file, run);
+  FeatureTrainer other(start(5), layerwise, options(2));
   test::expect_error([&] { other.restore(file, run); }, {"run.training", "expected", "found"});
 }
 
@@ -110,7 +109,7 @@ TEST_F(LayerwiseTraining, ARunawayLayerIsNamedAndItsFeaturesKept) {
   TrainOptions how = options(200);
   how.lr_z = 1000;
   how.lr_alpha = 1000;
-  LayerwiseTrainer trainer(teacher, start(), how);
+  FeatureTrainer trainer(start(), layerwise, how);
   FeatureSet before;
   const auto train = [&] {
     while (trainer.steps_done() < how.steps) {
@@ -126,7 +125,7 @@ TEST_F(LayerwiseTraining, AStepThatIsNotFiniteIsSkippedAndNamed) {
   FeatureSet broken = start();
   const int64_t at = broken.layers[1].offsets()[1] * teacher.config().head_size;
   broken.layers[1].z.data<float>()[at] = std::numeric_limits<float>::infinity();
-  LayerwiseTrainer trainer(teacher, broken, options(2));
+  FeatureTrainer trainer(broken, layerwise, options(2));
   trainer.step(ids);
   ASSERT_EQ(trainer.history().skipped.size(), 1u);
   EXPECT_EQ(trainer.history().skipped[0].step, 0);
@@ -139,7 +138,7 @@ TEST_F(LayerwiseTraining, AStepThatIsNotFiniteIsSkippedAndNamed) {
 TEST_F(LayerwiseTraining, FeaturesForAnotherModelAreRefused) {
   FeatureSet short_set = start();
   short_set.layers.pop_back();
-  EXPECT_THROW(LayerwiseTrainer(teacher, short_set, options(1)), std::invalid_argument);
+  EXPECT_THROW(FeatureTrainer(short_set, layerwise, options(1)).step(ids), std::invalid_argument);
 }
 
 }  // namespace

@@ -27,10 +27,10 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
     return out;
   }
   Tensor workspace({linear_attention_workspace_bytes(shape, on_gpu)}, DType::kU8, q.device());
-  cuda_check(launch_linear_attention(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v), sums,
-                                     token_heads_of(out), log_sum, workspace.mutable_raw(),
-                                     stream_of(q)),
-             "linear attention");
+  cuda_check(
+      launch_linear_attention(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v), sums,
+                              token_heads_of(out), log_sum, workspace.mutable_raw(), stream_of(q)),
+      "linear attention");
   return out;
 }
 

@@ -1,7 +1,7 @@
 #include "dofla/ops/cuda/softmax_attention.h"
 
-#include "dofla/ops/cuda/softmax_attention_kernels.h"
 #include "dofla/ops/cuda/head_tensors.h"
+#include "dofla/ops/cuda/softmax_attention_kernels.h"
 
 namespace dofla::cuda {
 namespace {
@@ -18,10 +18,10 @@ void attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys, Ten
             float* log_sum) {
   const SoftmaxAttentionShape shape = shape_of(q, k, keys);
   Tensor workspace = workspace_of(softmax_attention_workspace_bytes(shape), q);
-  cuda_check(launch_softmax_attention(shape, heads_of(q), heads_of(k), heads_of(v),
-                                      token_heads_of(out), log_sum, workspace.mutable_raw(),
-                                      stream_of(q)),
-             "softmax attention");
+  cuda_check(
+      launch_softmax_attention(shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(out),
+                               log_sum, workspace.mutable_raw(), stream_of(q)),
+      "softmax attention");
 }
 
 }  // namespace
@@ -40,13 +40,12 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
   dofla::SoftmaxAttentionGradients gradients = {like(q), like(k), like(v)};
   const SoftmaxAttentionShape shape = shape_of(q, k, k.size(2));
   Tensor workspace = workspace_of(softmax_attention_backward_workspace_bytes(shape), q);
-  cuda_check(
-      launch_softmax_attention_backward(
-          shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(std::as_const(out)),
-          floats(log_sum), token_heads_of(grad_out),
-          {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
-          workspace.mutable_raw(), stream_of(q)),
-      "softmax attention backward");
+  cuda_check(launch_softmax_attention_backward(
+                 shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(std::as_const(out)),
+                 floats(log_sum), token_heads_of(grad_out),
+                 {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
+                 workspace.mutable_raw(), stream_of(q)),
+             "softmax attention backward");
   return gradients;
 }
 

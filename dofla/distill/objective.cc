@@ -1,0 +1,24 @@
+#include "dofla/distill/objective.h"
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+
+Objective layerwise_objective(const Transformer& teacher, const FeatureLossOptions& options) {
+  Objective objective;
+  objective.run = [&teacher, options](const Tensor& ids, const FeatureSet& features,
+                                      const Objective::Take& take) {
+    require(static_cast<int64_t>(features.layers.size()) == teacher.config().layers,
+            "features for {} layers, the teacher has {}", features.layers.size(),
+            teacher.config().layers);
+    ForwardOptions forward;
+    forward.heads_only = true;
+    forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
+      take(layer, feature_loss(q, k, features.layers[static_cast<size_t>(layer)], options));
+    };
+    teacher.forward(ids, forward);
+  };
+  return objective;
+}
+
+}  // namespace dofla
