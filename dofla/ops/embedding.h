@@ -9,4 +9,9 @@ namespace dofla {
 Tensor embed(const Tensor& table,  // [V, C], F32, F16 or BF16
              const Tensor& ids);   // [N], I64 -> [N, C]
 
+// grad_table[ids[i]] += grad[i], in the order of i.
+void embed_backward(const Tensor& ids,    // [N], I64
+                    const Tensor& grad,   // [N, C], F32
+                    Tensor& grad_table);  // [V, C], F32
+
 }  // namespace dofla

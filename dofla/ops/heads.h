@@ -17,8 +17,14 @@ Tensor gather_heads(const Tensor& rows,  // [B·T, N], F32
                     HeadColumns columns, int64_t batch, int64_t heads,
                     int64_t head_size);  // -> [B, H, T, D]
 
+// The way back: writes every head to its columns of the rows. Other columns stay as they are.
+void scatter_heads(const Tensor& heads,  // [B, H, T, D], F32
+                   HeadColumns columns,
+                   Tensor& rows);  // [B·T, N], F32
+
 // Rotates the first 2·F coordinates of every vector in place: coordinate i with i + F by the angle
 // position · frequencies[i]. The first token of every sequence stands at `first_position`.
+// Negated frequencies rotate back, which is the inverse and the backward as well.
 void rotate(Tensor& x,                              // [B, H, T, D], F32
             const std::vector<float>& frequencies,  // F
             int64_t first_position);

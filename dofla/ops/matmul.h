@@ -21,10 +21,38 @@ struct Linear {
 Tensor matmul(const Tensor& x,        // [R, K], F32
               const Linear& linear);  // -> [R, N], F32
 
+// The layer read from its outputs to its inputs: the same weight, the other layout, no bias.
+Linear transposed(const Linear& linear);
+
+// The gradient of x in y = matmul(x, linear).
+Tensor matmul_backward(const Tensor& grad_y,   // [R, N], F32
+                       const Linear& linear);  // -> [R, K], F32
+
+// The gradients of weight and bias, added to a layer of F32 accumulators that is laid out like the
+// one of the forward.
+void add_weight_gradient(const Tensor& x,       // [R, K], F32
+                         const Tensor& grad_y,  // [R, N], F32
+                         Linear& gradient);
+
 // Next-token cross-entropy −log softmax(W x)[target] of every row, in nats. Logits exist only a
 // panel of the vocabulary at a time.
 Tensor cross_entropy(const Tensor& x,         // [R, K], F32
                      const Linear& head,      // N is the vocabulary
                      const Tensor& targets);  // [R], I64 -> [R], F32
+
+struct CrossEntropyGradients {
+  Tensor loss;  // [R], as cross_entropy has it; 0 for the rows left out
+  Tensor x;     // [R, K]
+};
+
+// Losses and gradients of Σ grad_loss · loss in one go. Rows with a grad_loss of 0 (padding,
+// prompts) are left out and cost nothing. The head's gradients are added where they are wanted.
+// Logits exist only some rows at a time: that way they are computed once, where a panel of the
+// vocabulary at a time would compute them for the losses and again for the gradients.
+CrossEntropyGradients cross_entropy_backward(const Tensor& x,          // [R, K], F32
+                                             const Linear& head,       // N is the vocabulary
+                                             const Tensor& targets,    // [R], I64
+                                             const Tensor& grad_loss,  // [R], F32
+                                             Linear* head_gradient = nullptr);
 
 }  // namespace dofla

@@ -3,6 +3,19 @@
 #include "dofla/ops/cpu/norm.h"
 
 namespace dofla {
+namespace {
+
+void require_backward(const Tensor& x, const Tensor& weight, const Tensor& grad_y,
+                      const Tensor* grad_weight, const Tensor* grad_bias, const char* what) {
+  require_shape(weight, {x.size(-1)}, fmt::format("{}: weight", what));
+  require_shape(grad_y, x.shape(), fmt::format("{}: grad_y", what));
+  if (grad_weight != nullptr)
+    require_shape(*grad_weight, weight.shape(), fmt::format("{}: grad_weight", what));
+  if (grad_bias != nullptr)
+    require_shape(*grad_bias, weight.shape(), fmt::format("{}: grad_bias", what));
+}
+
+}  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   require_shape(weight, {x.size(-1)}, "layer_norm: weight");
@@ -17,6 +30,22 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon) {
   Tensor y(x.shape());
   cpu::rms_norm(x, weight, epsilon, y);
   return y;
+}
+
+Tensor layer_norm_backward(const Tensor& x, const Tensor& weight, double epsilon,
+                           const Tensor& grad_y, Tensor* grad_weight, Tensor* grad_bias) {
+  require_backward(x, weight, grad_y, grad_weight, grad_bias, "layer_norm_backward");
+  Tensor grad_x(x.shape());
+  cpu::layer_norm_backward(x, weight, epsilon, grad_y, grad_x, grad_weight, grad_bias);
+  return grad_x;
+}
+
+Tensor rms_norm_backward(const Tensor& x, const Tensor& weight, double epsilon,
+                         const Tensor& grad_y, Tensor* grad_weight) {
+  require_backward(x, weight, grad_y, grad_weight, nullptr, "rms_norm_backward");
+  Tensor grad_x(x.shape());
+  cpu::rms_norm_backward(x, weight, epsilon, grad_y, grad_x, grad_weight);
+  return grad_x;
 }
 
 }  // namespace dofla

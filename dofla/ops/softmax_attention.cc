@@ -3,8 +3,9 @@
 #include "dofla/ops/cpu/softmax_attention.h"
 
 namespace dofla {
+namespace {
 
-Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys) {
+void require_inputs(const Tensor& q, const Tensor& k, const Tensor& v) {
   require(q.rank() == 4 && k.rank() == 4, "softmax_attention: q {} and k {}", to_string(q.shape()),
           to_string(k.shape()));
   require_shape(v, k.shape(), "softmax_attention: v");
@@ -12,11 +13,27 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int6
               q.size(1) % k.size(1) == 0,
           "softmax_attention: q {} does not go with k {}", to_string(q.shape()),
           to_string(k.shape()));
+}
+
+}  // namespace
+
+Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys) {
+  require_inputs(q, k, v);
   require(q.size(2) <= keys && keys <= k.size(2), "softmax_attention: {} queries, {} of {} keys",
           q.size(2), keys, k.size(2));
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)});
   cpu::softmax_attention(q, k, v, keys, out);
   return out;
+}
+
+SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
+                                                     const Tensor& v, const Tensor& grad_out) {
+  require_inputs(q, k, v);
+  require(k.size(2) == q.size(2), "softmax_attention_backward: {} queries, {} keys", q.size(2),
+          k.size(2));
+  require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
+                "softmax_attention_backward: grad_out");
+  return cpu::softmax_attention_backward(q, k, v, grad_out);
 }
 
 }  // namespace dofla

@@ -13,4 +13,16 @@ Tensor softmax_attention(const Tensor& q,  // [B, H, T, D], F32
                          const Tensor& v,  // [B, Hkv, capacity, D], F32
                          int64_t keys);    // T <= keys <= capacity
 
+struct SoftmaxAttentionGradients {
+  Tensor q;  // [B, H, T, D]
+  Tensor k;  // [B, Hkv, T, D]
+  Tensor v;  // [B, Hkv, T, D]
+};
+
+// Gradients of a whole sequence; memory O(T) a core besides the results.
+SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q,  // [B, H, T, D], F32
+                                                     const Tensor& k,  // [B, Hkv, T, D], F32
+                                                     const Tensor& v,  // [B, Hkv, T, D], F32
+                                                     const Tensor& grad_out);  // [B, T, H, D], F32
+
 }  // namespace dofla

@@ -22,11 +22,25 @@ HWY_INLINE Vector constant(float x) {
   return hn::Set(Floats(), x);
 }
 
+HWY_INLINE Vector exp_of_minus(Vector x) {
+  // Past e⁸⁸ Highway's Exp does not give infinity but NaN.
+  return hn::Exp(Floats(), hn::Min(hn::Neg(x), constant(88)));
+}
+
 HWY_INLINE Vector sigmoid(Vector x) {
   const Vector one = constant(1);
-  // Past e⁸⁸ Highway's Exp does not give infinity but NaN.
-  const Vector exponent = hn::Min(hn::Neg(x), constant(88));
-  return hn::Div(one, hn::Add(one, hn::Exp(Floats(), exponent)));
+  return hn::Div(one, hn::Add(one, exp_of_minus(x)));
+}
+
+// s and 1 − s, both to the last digits: near 1 the difference would leave none of the second.
+struct SigmoidPair {
+  Vector s, rest;
+};
+
+HWY_INLINE SigmoidPair sigmoid_pair(Vector x) {
+  const Vector one = constant(1), e = exp_of_minus(x);
+  const Vector s = hn::Div(one, hn::Add(one, e));
+  return {s, hn::Mul(e, s)};
 }
 
 template <size_t N>
@@ -56,6 +70,10 @@ HWY_INLINE Vector erf(Vector x) {
   return hn::IfThenElse(hn::Lt(size, one), near, far);
 }
 
+HWY_INLINE Vector clamp(Vector x, float limit) {
+  return hn::Clamp(x, constant(-limit), constant(limit));
+}
+
 // Runs body over count floats; the rest past the last full vector goes through a padded one.
 template <class Body>
 HWY_INLINE void map(float* x, int64_t count, const Body& body) {
@@ -68,6 +86,23 @@ HWY_INLINE void map(float* x, int64_t count, const Body& body) {
   std::copy_n(x + i, count - i, rest);
   hn::Store(body(hn::Load(d, rest)), d, rest);
   std::copy_n(rest, count - i, x + i);
+}
+
+// The same with grad = body(x, grad).
+template <class Body>
+HWY_INLINE void map(const float* x, float* grad, int64_t count, const Body& body) {
+  const Floats d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(body(hn::LoadU(d, x + i), hn::LoadU(d, grad + i)), d, grad + i);
+  if (i == count) return;
+  HWY_ALIGN float rest_x[HWY_MAX_BYTES / sizeof(float)] = {};
+  HWY_ALIGN float rest[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::copy_n(x + i, count - i, rest_x);
+  std::copy_n(grad + i, count - i, rest);
+  hn::Store(body(hn::Load(d, rest_x), hn::Load(d, rest)), d, rest);
+  std::copy_n(rest, count - i, grad + i);
 }
 
 void Gelu(float* x, int64_t count) {
@@ -88,6 +123,38 @@ void Silu(float* x, int64_t count) {
   map(x, count, [](Vector v) HWY_ATTR { return hn::Mul(v, sigmoid(v)); });
 }
 
+// The derivatives are 0 or 1 to the last bit long before their arguments reach the limits below,
+// past which products of something huge with something vanishing would be NaN.
+void GeluBackward(const float* x, float* grad, int64_t count) {  // Φ(x) + x φ(x)
+  map(x, grad, count, [](Vector v, Vector g) HWY_ATTR {
+    v = clamp(v, 13.0f);
+    const Vector cdf2 = hn::Add(constant(1), erf(hn::Mul(v, constant(0.70710678f))));
+    const Vector bell = hn::Exp(Floats(), hn::Mul(hn::Mul(v, v), constant(-0.5f)));
+    const Vector slope = hn::Mul(hn::Mul(v, constant(0.39894228f)), bell);
+    return hn::Mul(g, hn::MulAdd(constant(0.5f), cdf2, slope));
+  });
+}
+
+void GeluTanhBackward(const float* x, float* grad, int64_t count) {  // s + x s (1 − s) (2u)'
+  map(x, grad, count, [](Vector v, Vector g) HWY_ATTR {
+    v = clamp(v, 30.0f);
+    const Vector square = hn::Mul(hn::Mul(v, v), constant(0.044715f));
+    const auto [s, rest] =
+        sigmoid_pair(hn::Mul(constant(2 * 0.79788456f), hn::MulAdd(square, v, v)));
+    const Vector inner =
+        hn::Mul(constant(2 * 0.79788456f), hn::MulAdd(square, constant(3), constant(1)));
+    return hn::Mul(g, hn::MulAdd(s, hn::Mul(hn::Mul(v, inner), rest), s));
+  });
+}
+
+void SiluBackward(const float* x, float* grad, int64_t count) {  // s (1 + x (1 − s))
+  map(x, grad, count, [](Vector v, Vector g) HWY_ATTR {
+    v = clamp(v, 88.0f);
+    const auto [s, rest] = sigmoid_pair(v);
+    return hn::Mul(g, hn::MulAdd(s, hn::Mul(v, rest), s));
+  });
+}
+
 }  // namespace dofla::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -98,6 +165,9 @@ namespace {
 HWY_EXPORT(Gelu);
 HWY_EXPORT(GeluTanh);
 HWY_EXPORT(Silu);
+HWY_EXPORT(GeluBackward);
+HWY_EXPORT(GeluTanhBackward);
+HWY_EXPORT(SiluBackward);
 
 constexpr int64_t kBlock = 4096;  // a multiple of every vector width
 
@@ -128,6 +198,36 @@ void silu(Tensor& x) {
 void relu(Tensor& x) {
   float* data = x.data<float>();
   parallel_rows(x.count(), [&](int64_t i) { data[i] = std::max(data[i], 0.0f); });
+}
+
+void gelu_backward(const Tensor& x, Tensor& grad) {
+  const float* from = x.data<float>();
+  float* to = grad.data<float>();
+  in_blocks(x.count(), [&](int64_t i, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(GeluBackward)(from + i, to + i, n);
+  });
+}
+
+void gelu_tanh_backward(const Tensor& x, Tensor& grad) {
+  const float* from = x.data<float>();
+  float* to = grad.data<float>();
+  in_blocks(x.count(), [&](int64_t i, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(GeluTanhBackward)(from + i, to + i, n);
+  });
+}
+
+void silu_backward(const Tensor& x, Tensor& grad) {
+  const float* from = x.data<float>();
+  float* to = grad.data<float>();
+  in_blocks(x.count(), [&](int64_t i, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(SiluBackward)(from + i, to + i, n);
+  });
+}
+
+void relu_backward(const Tensor& x, Tensor& grad) {
+  const float* from = x.data<float>();
+  float* to = grad.data<float>();
+  parallel_rows(x.count(), [&](int64_t i) { to[i] = from[i] > 0 ? to[i] : 0.0f; });
 }
 
 void multiply(Tensor& x, const Tensor& y) {

@@ -9,6 +9,10 @@ void gelu(Tensor& x);
 void gelu_tanh(Tensor& x);
 void silu(Tensor& x);
 void relu(Tensor& x);
+void gelu_backward(const Tensor& x, Tensor& grad);
+void gelu_tanh_backward(const Tensor& x, Tensor& grad);
+void silu_backward(const Tensor& x, Tensor& grad);
+void relu_backward(const Tensor& x, Tensor& grad);
 void multiply(Tensor& x, const Tensor& y);
 void add(Tensor& x, const Tensor& y);
 

@@ -6,5 +6,6 @@
 namespace dofla::cpu {
 
 void embed(const Tensor& table, const Tensor& ids, Tensor& out);
+void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table);
 
 }  // namespace dofla::cpu

@@ -6,6 +6,10 @@
 namespace dofla::cpu {
 
 void gather_heads(const Tensor& rows, HeadColumns columns, Tensor& out);
+void scatter_heads(const Tensor& heads, HeadColumns columns, Tensor& rows);
 void rotate(Tensor& x, const std::vector<float>& frequencies, int64_t first_position);
+
+// [B, H, T, D] to [B, Hkv, T, D]: the query heads that share a key head add up, in order.
+Tensor sum_over_groups(const Tensor& parts, int64_t key_heads);
 
 }  // namespace dofla::cpu

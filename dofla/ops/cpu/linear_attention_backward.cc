@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/heads.h"
 #include "dofla/ops/cpu/linear_attention.h"
 #include "dofla/ops/cpu/linear_attention_chunk.h"
 #include "dofla/ops/cpu/positive_features.h"
@@ -177,17 +178,6 @@ class HeadBackward {
   std::vector<float> out_ = floats(chunk_ * width_), pair_ = floats(chunk_ * chunk_);
   ChunkFactors factors_{chunk_, count_};
 };
-
-// [B, H, T, D] to [B, Hkv, T, D]: the query heads that share a key head add up, in order.
-Tensor sum_over_groups(const Tensor& parts, int64_t key_heads) {
-  if (parts.size(1) == key_heads) return parts;
-  Tensor out = Tensor::zeros({parts.size(0), key_heads, parts.size(2), parts.size(3)});
-  const int64_t size = parts.size(2) * parts.size(3), group = parts.size(1) / key_heads;
-  for (int64_t head = 0; head < parts.size(0) * parts.size(1); ++head)
-    add_scaled(parts.data<float>() + head * size, 1.0f, size,
-               out.data<float>() + head / group * size);
-  return out;
-}
 
 }  // namespace
 

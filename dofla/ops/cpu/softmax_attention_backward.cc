@@ -1,0 +1,90 @@
+// With p_i the weights of query i, g_i its output's gradient and d_ij = g_i·v_j,
+//   grad_v_j = Σ_i p_ij g_i,   grad_score_ij = p_ij (d_ij − Σ_l p_il d_il).
+// A tile of queries meets all the keys it sees at once: its scores are then computed only once.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/heads.h"
+#include "dofla/ops/cpu/sgemm.h"
+#include "dofla/ops/cpu/softmax_attention.h"
+#include "dofla/ops/cpu/vector_rows.h"
+
+namespace dofla::cpu {
+namespace {
+
+constexpr int64_t kQueryTile = 64;
+
+// One query head of one sequence. Gradients of keys and values are those from this head alone.
+struct Head {
+  const float *q, *k, *v;           // [T, D]
+  const float* g;                   // grad_out, row t at g + t · g_stride
+  float *grad_q, *grad_k, *grad_v;  // [T, D]; keys and values start at 0
+  int64_t g_stride, size;
+};
+
+struct Scratch {
+  std::vector<float> weights, gradients;  // [kQueryTile, T]
+};
+
+void backward_tile(const Head& head, int64_t first, int64_t count, Scratch& scratch) {
+  const int64_t size = head.size, visible = first + count;
+  const float scale = 1 / std::sqrt(static_cast<float>(size));
+  float* p = scratch.weights.data();
+  float* d = scratch.gradients.data();
+  const float* q = head.q + first * size;
+  const float* g = head.g + first * head.g_stride;
+  sgemm({.transpose_b = true, .alpha = scale}, count, visible, size, q, size, head.k, size, p,
+        visible);
+  sgemm({.transpose_b = true}, count, visible, size, g, head.g_stride, head.v, size, d, visible);
+  for (int64_t r = 0; r < count; ++r) {
+    float* weight = p + r * visible;
+    float* gradient = d + r * visible;
+    const int64_t seen = first + r + 1;
+    scale_row(1 / exp_and_sum(row_max(weight, seen), seen, weight), seen, weight);
+    add_constant(-dot(weight, gradient, seen), seen, gradient);
+    multiply(weight, seen, gradient);
+    std::fill(weight + seen, weight + visible, 0.0f);
+    std::fill(gradient + seen, gradient + visible, 0.0f);
+  }
+  sgemm({.alpha = scale}, count, size, visible, d, visible, head.k, size,
+        head.grad_q + first * size, size);
+  sgemm({.transpose_a = true, .alpha = scale, .beta = 1}, visible, size, count, d, visible, q, size,
+        head.grad_k, size);
+  sgemm({.transpose_a = true, .beta = 1}, visible, size, count, p, visible, g, head.g_stride,
+        head.grad_v, size);
+}
+
+}  // namespace
+
+SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
+                                                     const Tensor& v, const Tensor& grad_out) {
+  const int64_t heads = q.size(1), tokens = q.size(2), size = q.size(3), key_heads = k.size(1);
+  const int64_t head_count = tokens * size;
+  Tensor grad_q(q.shape()), grad_k = Tensor::zeros(q.shape()), grad_v = Tensor::zeros(q.shape());
+  float* const to[] = {grad_q.data<float>(), grad_k.data<float>(), grad_v.data<float>()};
+  parallel_for(q.size(0) * heads, [&](int64_t index) {
+    thread_local Scratch scratch;
+    const SingleThreaded alone;
+    const int64_t b = index / heads, h = index % heads;
+    const int64_t source = (b * key_heads + h / (heads / key_heads)) * head_count;
+    const Head head = {.q = q.data<float>() + index * head_count,
+                       .k = k.data<float>() + source,
+                       .v = v.data<float>() + source,
+                       .g = grad_out.data<float>() + (b * tokens * heads + h) * size,
+                       .grad_q = to[0] + index * head_count,
+                       .grad_k = to[1] + index * head_count,
+                       .grad_v = to[2] + index * head_count,
+                       .g_stride = heads * size,
+                       .size = size};
+    const auto room = static_cast<size_t>(std::min(kQueryTile, tokens) * tokens);
+    scratch.weights.resize(room);
+    scratch.gradients.resize(room);
+    for (int64_t first = 0; first < tokens; first += kQueryTile)
+      backward_tile(head, first, std::min(kQueryTile, tokens - first), scratch);
+  });
+  return {grad_q, sum_over_groups(grad_k, key_heads), sum_over_groups(grad_v, key_heads)};
+}
+
+}  // namespace dofla::cpu

@@ -1,0 +1,38 @@
+#include "dofla/ops/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/random_values.h"
+
+namespace dofla {
+namespace {
+
+// The same additions in the same order: equal to the last bit.
+TEST(EmbedBackward, AddsRowsInOrder) {
+  Random random(1);
+  const int64_t vocabulary = 7, width = 70;
+  for (const int64_t count : {1, 63, 64, 65}) {
+    Tensor ids({count}, DType::kI64);
+    for (int64_t i = 0; i < count; ++i)
+      ids.data<int64_t>()[i] = static_cast<int64_t>(random.below(vocabulary));
+    const Tensor grad = test::normal_tensor({count, width}, random);
+    Tensor found = test::normal_tensor({vocabulary, width}, random), expected = found.clone();
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t c = 0; c < width; ++c)
+        expected.data<float>()[ids.data<int64_t>()[i] * width + c] +=
+            grad.data<float>()[i * width + c];
+    embed_backward(ids, grad, found);
+    EXPECT_TRUE(test::same_bits(found, expected)) << count;
+  }
+}
+
+TEST(EmbedBackward, RefusesIdsAndShapesThatDoNotFit) {
+  Tensor ids = Tensor::zeros({2}, DType::kI64), table = Tensor::zeros({5, 3});
+  EXPECT_THROW(embed_backward(ids, Tensor::zeros({2, 4}), table), std::invalid_argument);
+  EXPECT_THROW(embed_backward(ids, Tensor::zeros({1, 3}), table), std::invalid_argument);
+  ids.data<int64_t>()[1] = 5;
+  EXPECT_THROW(embed_backward(ids, Tensor::zeros({2, 3}), table), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dofla

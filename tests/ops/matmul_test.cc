@@ -1,0 +1,205 @@
+#include "dofla/ops/matmul.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/reference/attention_case.h"
+#include "tests/reference/compare.h"
+#include "tests/reference/slopes.h"
+#include "tests/support/random_values.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla {
+namespace {
+
+using reference::to_doubles;
+using reference::to_tensor;
+
+Tensor as_type(const Tensor& weight, DType dtype) {
+  if (dtype != DType::kF16) return weight.to(dtype);
+  Tensor out(weight.shape(), DType::kF16);
+  for (int64_t i = 0; i < out.count(); ++i)  // powers of two: bits that need no rounding
+    out.data<Float16>()[i].bits = static_cast<uint16_t>(0x3000 + (i * 7 % 5) * 0x400);
+  return out;
+}
+
+// [outputs, inputs] in double, whatever the layout.
+std::vector<std::vector<double>> output_rows(const Linear& linear) {
+  const std::vector<double> flat = to_doubles(linear.weight);
+  std::vector<std::vector<double>> rows(static_cast<size_t>(linear.outputs()));
+  for (int64_t n = 0; n < linear.outputs(); ++n)
+    for (int64_t k = 0; k < linear.inputs(); ++k)
+      rows[static_cast<size_t>(n)].push_back(flat[static_cast<size_t>(
+          linear.input_major ? k * linear.outputs() + n : n * linear.inputs() + k)]);
+  return rows;
+}
+
+// A sum of `length` products passes through values of √length times the largest product.
+double product_tolerance(int64_t length, double a, double b) {
+  return test::float32_tolerance(length, 1, std::sqrt(static_cast<double>(length)) * a * b);
+}
+
+TEST(MatmulBackward, GradientOfXForEveryTypeAndLayout) {
+  Random random(3);
+  const int64_t inputs = 201, outputs = 37;  // more inputs than a panel holds
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (const bool input_major : {false, true})
+      for (const int64_t rows : {1, 63, 64, 65}) {
+        const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
+        const Linear linear = {.weight = as_type(test::normal_tensor(shape, random), dtype),
+                               .input_major = input_major,
+                               .bias = test::normal_tensor({outputs}, random)};
+        const Tensor grad_y = test::normal_tensor({rows, outputs}, random);
+        const auto weight = output_rows(linear);
+        std::vector<double> expected(static_cast<size_t>(rows * inputs), 0.0);
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t n = 0; n < outputs; ++n)
+            for (int64_t k = 0; k < inputs; ++k)
+              expected[static_cast<size_t>(r * inputs + k)] +=
+                  grad_y.data<float>()[r * outputs + n] *
+                  weight[static_cast<size_t>(n)][static_cast<size_t>(k)];
+        reference::expect_near(
+            matmul_backward(grad_y, linear), expected,
+            product_tolerance(outputs, test::largest(grad_y), test::largest(linear.weight)),
+            fmt::format("{} rows, {}, input_major {}", rows, name(dtype), input_major));
+      }
+}
+
+TEST(MatmulBackward, AddsTheGradientsOfWeightAndBias) {
+  Random random(4);
+  const int64_t inputs = 130, outputs = 515;  // more than one tile either way
+  for (const bool input_major : {false, true})
+    for (const int64_t rows : {1, 63, 64, 65}) {
+      const Tensor x = test::normal_tensor({rows, inputs}, random);
+      const Tensor grad_y = test::normal_tensor({rows, outputs}, random);
+      const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
+      Linear gradient = {.weight = test::normal_tensor(shape, random),
+                         .input_major = input_major,
+                         .bias = test::normal_tensor({outputs}, random)};
+      std::vector<double> weight = to_doubles(gradient.weight), bias = to_doubles(gradient.bias);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t n = 0; n < outputs; ++n) {
+          const double g = grad_y.data<float>()[r * outputs + n];
+          bias[static_cast<size_t>(n)] += g;
+          for (int64_t k = 0; k < inputs; ++k)
+            weight[static_cast<size_t>(input_major ? k * outputs + n : n * inputs + k)] +=
+                g * static_cast<double>(x.data<float>()[r * inputs + k]);
+        }
+      add_weight_gradient(x, grad_y, gradient);
+      const double largest = test::largest(grad_y);
+      const std::string what = fmt::format("{} rows, input_major {}", rows, input_major);
+      reference::expect_near(gradient.weight, weight,
+                             product_tolerance(rows + 1, test::largest(x), largest), what);
+      reference::expect_near(gradient.bias, bias, product_tolerance(rows + 1, 1, largest), what);
+    }
+}
+
+struct CrossEntropyCase {
+  CrossEntropyCase(int64_t row_count, int64_t inputs, int64_t outputs)
+      : rows(row_count), width(inputs), vocabulary(outputs), targets({rows}, DType::kI64) {
+    Random random(6);
+    x = test::normal_values(rows * width, random);
+    weight = test::normal_values(vocabulary * width, random);
+    factor = test::normal_values(rows, random);
+    for (int64_t r = 0; r < rows; ++r) {
+      targets.data<int64_t>()[r] =
+          static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary)));
+      if (r % 3 == 1) factor[static_cast<size_t>(r)] = 0;
+    }
+  }
+
+  double logit(int64_t row, int64_t id) const {
+    double sum = 0;
+    for (int64_t k = 0; k < width; ++k)
+      sum += x[static_cast<size_t>(row * width + k)] * weight[static_cast<size_t>(id * width + k)];
+    return sum;
+  }
+
+  double row_loss(int64_t row) const {
+    double total = 0;
+    for (int64_t id = 0; id < vocabulary; ++id) total += std::exp(logit(row, id));
+    return std::log(total) - logit(row, std::as_const(targets).data<int64_t>()[row]);
+  }
+
+  double loss() const {
+    double sum = 0;
+    for (int64_t r = 0; r < rows; ++r)
+      if (factor[static_cast<size_t>(r)] != 0) sum += factor[static_cast<size_t>(r)] * row_loss(r);
+    return sum;
+  }
+
+  CrossEntropyGradients gradients(Linear* head_gradient) const {
+    return cross_entropy_backward(to_tensor(x, {rows, width}), head(), targets,
+                                  to_tensor(factor, {rows}), head_gradient);
+  }
+  Linear head() const {
+    return {.weight = to_tensor(weight, {vocabulary, width}), .input_major = false, .bias = {}};
+  }
+
+  // A probability's relative error is the error of its logit and that of the sum; a gradient sums
+  // `terms` of them, each with a factor of the size of `other`.
+  double tolerance(int64_t terms, double other) const {
+    const double logits =
+        product_tolerance(width, reference::largest(x), reference::largest(weight));
+    const double relative = 2 * logits + test::float32_tolerance(vocabulary, 1, 1);
+    const double size = other * reference::largest(factor);
+    return size * (relative + test::float32_tolerance(terms, 1, 1)) + reference::slope_error(size);
+  }
+
+  int64_t rows, width, vocabulary;
+  std::vector<double> x, weight, factor;
+  Tensor targets;
+};
+
+TEST(CrossEntropyBackward, HasTheSlopesOfTheLoss) {
+  for (const int64_t rows : {1, 63, 64, 65}) {
+    CrossEntropyCase c(rows, 5, 41);
+    Linear head_gradient = {Tensor::zeros({41, 5}), false, {}};
+    const CrossEntropyGradients found = c.gradients(&head_gradient);
+    const auto loss = [&] { return c.loss(); };
+    for (int64_t r = 0; r < rows; ++r)
+      EXPECT_NEAR(found.loss.data<float>()[r], r % 3 == 1 ? 0 : c.row_loss(r), c.tolerance(1, 1));
+    reference::expect_near(found.x, reference::slopes(c.x, loss),
+                           c.tolerance(41, reference::largest(c.weight)), "x");
+    // Rows add up: the errors of √rows of them, either way.
+    const double across = std::sqrt(static_cast<double>(rows)) * reference::largest(c.x);
+    reference::expect_near(head_gradient.weight, reference::slopes(c.weight, loss),
+                           c.tolerance(rows, across), "head");
+  }
+}
+
+// So many logits a row that the rows come in two lots.
+TEST(CrossEntropyBackward, ALargeVocabularyIsTakenSomeRowsAtATime) {
+  const int64_t vocabulary = int64_t{1} << 19, rows = 50;
+  CrossEntropyCase c(rows, 2, vocabulary);
+  Linear head_gradient = {Tensor::zeros({vocabulary, 2}), false, {}};
+  const CrossEntropyGradients found = c.gradients(&head_gradient);
+  double size = 0;
+  for (const int64_t row : {0, 47, 48}) {
+    EXPECT_NEAR(found.loss.data<float>()[row], c.row_loss(row), c.tolerance(1, 1));
+    size += std::abs(c.factor[static_cast<size_t>(row)]);
+  }
+  EXPECT_GT(size, 0);
+  // Softmax minus a unit vector sums to 0 over the vocabulary, for every row.
+  double sum = 0, most = 0;
+  for (int64_t i = 0; i < vocabulary; ++i) {
+    sum += head_gradient.weight.data<float>()[2 * i];
+    most += std::abs(head_gradient.weight.data<float>()[2 * i]);
+  }
+  EXPECT_NEAR(sum, 0, c.tolerance(rows, 1) * most);
+}
+
+TEST(CrossEntropyBackward, RefusesShapesThatDoNotFit) {
+  const CrossEntropyCase c(4, 3, 7);
+  Linear wrong = {Tensor::zeros({7, 4}), false, {}};
+  EXPECT_THROW(c.gradients(&wrong), std::invalid_argument);
+  wrong = {Tensor::zeros({7, 3}, DType::kF64), false, {}};
+  EXPECT_THROW(c.gradients(&wrong), std::invalid_argument);
+  EXPECT_THROW(
+      cross_entropy_backward(Tensor::zeros({4, 3}), c.head(), c.targets, Tensor::zeros({3})),
+      std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dofla

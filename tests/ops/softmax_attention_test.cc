@@ -1,0 +1,108 @@
+#include "dofla/ops/softmax_attention.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/reference/attention_case.h"
+#include "tests/reference/compare.h"
+#include "tests/reference/slopes.h"
+#include "tests/support/random_values.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla {
+namespace {
+
+using reference::AttentionCase;
+
+// Softmax attention by its definition, [B, T, H, D].
+std::vector<double> softmax_outputs(const AttentionCase& c) {
+  std::vector<double> out(static_cast<size_t>(c.batch * c.tokens * c.heads * c.width), 0.0);
+  const int64_t size = c.tokens * c.width;
+  for (int64_t head = 0; head < c.batch * c.heads; ++head) {
+    const int64_t b = head / c.heads, h = head % c.heads;
+    const int64_t source = b * c.key_heads + h / (c.heads / c.key_heads);
+    const double *q = c.q.data() + head * size, *k = c.k.data() + source * size;
+    const double* v = c.v.data() + source * size;
+    for (int64_t i = 0; i < c.tokens; ++i) {
+      std::vector<double> weight;
+      double total = 0;
+      for (int64_t j = 0; j <= i; ++j) {
+        double score = 0;
+        for (int64_t d = 0; d < c.width; ++d) score += q[i * c.width + d] * k[j * c.width + d];
+        weight.push_back(std::exp(score / std::sqrt(static_cast<double>(c.width))));
+        total += weight.back();
+      }
+      double* to = out.data() + ((b * c.tokens + i) * c.heads + h) * c.width;
+      for (int64_t j = 0; j <= i; ++j)
+        for (int64_t d = 0; d < c.width; ++d)
+          to[d] += weight[static_cast<size_t>(j)] / total * v[j * c.width + d];
+    }
+  }
+  return out;
+}
+
+// Weights carry the relative error of their score; a gradient sums over the tokens, the query heads
+// of a group and the width, with errors of either sign.
+double gradient_tolerance(const AttentionCase& c, const std::vector<double>& expected) {
+  const double norm = c.largest_norm();
+  const double score = test::float32_tolerance(c.width, 1, norm * norm / std::sqrt(c.width));
+  const double sums = test::float32_tolerance(c.tokens * c.heads / c.key_heads, 4, 1);
+  const double size = reference::largest(expected);
+  return size * (2 * score + sums) + reference::slope_error(size);
+}
+
+void expect_slopes(AttentionCase c) {
+  Random random(12);
+  const Shape shape = {c.batch, c.tokens, c.heads, c.width};
+  const std::vector<double> grad = test::normal_values(element_count(shape), random);
+  const SoftmaxAttentionGradients found = softmax_attention_backward(
+      c.q_tensor(), c.k_tensor(), c.v_tensor(), reference::to_tensor(grad, shape));
+  const auto loss = [&] {
+    const std::vector<double> out = softmax_outputs(c);
+    double sum = 0;
+    for (size_t i = 0; i < out.size(); ++i) sum += grad[i] * out[i];
+    return sum;
+  };
+  const auto compare = [&](std::vector<double>& x, const Tensor& gradient, const char* what) {
+    const std::vector<double> expected = reference::slopes(x, loss);
+    reference::expect_near(gradient, expected, gradient_tolerance(c, expected),
+                           fmt::format("{} tokens: grad {}", c.tokens, what));
+  };
+  compare(c.q, found.q, "q");
+  compare(c.k, found.k, "k");
+  compare(c.v, found.v, "v");
+}
+
+TEST(SoftmaxAttentionBackward, HasTheSlopesOfTheForward) {
+  for (const int64_t length : {1, 63, 64, 65})
+    expect_slopes(reference::random_case(
+        {.batch = 1, .key_heads = 1, .tokens = length, .width = 3, .counts = {1}}));
+}
+
+TEST(SoftmaxAttentionBackward, QueryHeadsOfAGroupAddUp) {
+  expect_slopes(reference::random_case(
+      {.batch = 2, .key_heads = 2, .tokens = 9, .width = 5, .counts = {1, 1, 1, 1, 1, 1}}));
+}
+
+// Scores of several hundred: weights are 0 or 1, and nothing overflows.
+TEST(SoftmaxAttentionBackward, SurvivesExtremeScores) {
+  const AttentionCase c = reference::random_case(
+      {.tokens = 70, .width = 16, .counts = {1}, .query_scale = 30, .key_scale = 30});
+  Random random(2);
+  const SoftmaxAttentionGradients found = softmax_attention_backward(
+      c.q_tensor(), c.k_tensor(), c.v_tensor(), test::normal_tensor({1, 70, 1, 16}, random));
+  for (const Tensor* gradient : {&found.q, &found.k, &found.v})
+    for (int64_t i = 0; i < gradient->count(); ++i)
+      ASSERT_TRUE(std::isfinite(gradient->data<float>()[i]));
+}
+
+TEST(SoftmaxAttentionBackward, RefusesShapesThatDoNotFit) {
+  const Tensor q = Tensor::zeros({1, 4, 5, 8}), k = Tensor::zeros({1, 2, 5, 8});
+  EXPECT_THROW(softmax_attention_backward(q, k, k, q), std::invalid_argument);
+  const Tensor longer = Tensor::zeros({1, 2, 6, 8}), grad = Tensor::zeros({1, 5, 4, 8});
+  EXPECT_THROW(softmax_attention_backward(q, longer, longer, grad), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dofla
