@@ -4,15 +4,12 @@
 #include <numeric>
 
 #include "dofla/core/error.h"
+#include "dofla/model/gradients.h"
 
 namespace dofla {
 namespace {
 
 constexpr std::array<std::string_view, 3> kNames = {"prf", "performer", "dijiang"};
-
-std::string tensor_name(size_t layer, std::string_view what) {
-  return fmt::format("linear_attention.{}.{}", layer, what);
-}
 
 }  // namespace
 
@@ -50,8 +47,8 @@ FeatureSet FeatureSet::to(const Device& device) const {
 NamedTensors to_tensors(const FeatureSet& set) {
   NamedTensors tensors;
   for (size_t i = 0; i < set.layers.size(); ++i) {
-    tensors.emplace_back(tensor_name(i, "z"), set.layers[i].z);
-    tensors.emplace_back(tensor_name(i, "log_alpha"), set.layers[i].log_alpha);
+    tensors.emplace_back(feature_name(i, "z"), set.layers[i].z);
+    tensors.emplace_back(feature_name(i, "log_alpha"), set.layers[i].log_alpha);
   }
   return tensors;
 }
@@ -62,8 +59,8 @@ FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>&
   for (size_t i = 0; i < counts.size(); ++i) {
     const int64_t total = std::accumulate(counts[i].begin(), counts[i].end(), int64_t{0});
     set.layers.push_back({.counts = counts[i],
-                          .z = find(tensor_name(i, "z"), {total, head_size}).to(DType::kF32),
-                          .log_alpha = find(tensor_name(i, "log_alpha"), {total}).to(DType::kF32),
+                          .z = find(feature_name(i, "z"), {total, head_size}).to(DType::kF32),
+                          .log_alpha = find(feature_name(i, "log_alpha"), {total}).to(DType::kF32),
                           .subtract_norm = map != FeatureMap::kDijiang});
   }
   return set;

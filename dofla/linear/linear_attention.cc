@@ -30,4 +30,10 @@ Tensor LinearAttention::forward(const Tensor& q, const Tensor& k, const Tensor& 
   return linear_attention(q, k, v, features_, &tensors);
 }
 
+AttentionGradients LinearAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                             const Tensor& grad_out) const {
+  LinearAttentionGradients gradients = linear_attention_backward(q, k, v, features_, grad_out);
+  return {gradients.q, gradients.k, gradients.v, {gradients.z, gradients.log_alpha}};
+}
+
 }  // namespace dofla

@@ -11,11 +11,13 @@ class LinearAttention : public Attention {
  public:
   explicit LinearAttention(Features features) : features_(std::move(features)) {}
 
-  const Features& features() const { return features_; }
+  const Features* features() const override { return &features_; }
 
   std::unique_ptr<AttentionState> new_state() const override;
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v,
                  AttentionState* state) const override;
+  AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor& grad_out) const override;
 
  private:
   Features features_;

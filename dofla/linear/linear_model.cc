@@ -85,7 +85,7 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
 
 Transformer load_model(const Checkpoint& checkpoint) {
   if (!is_linear(checkpoint)) return Transformer(checkpoint);
-  return make_linear_model(checkpoint, load_features(checkpoint));
+  return make_linear_model(checkpoint, load_features(checkpoint).clone());
 }
 
 void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
@@ -105,6 +105,24 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
   config[kBlock] = std::move(block);
   write_whole(folder / "config.json", config.dump(2) + "\n");
   copy_companions(teacher.folder(), folder);
+}
+
+void write_trained_model(const fs::path& folder, const Checkpoint& source, const Transformer& model,
+                         const Json& about) {
+  const bool linear = !parameters(model, {.features = true}).empty();
+  require(linear == is_linear(source), "write_trained_model: {} is not where the model comes from",
+          source.folder().string());
+  NamedTensors tensors = parameters(model, {.weights = true, .features = true});
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(DType::kF32);
+  write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
+
+  Json config = source.config_json();
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (config.contains(key)) config[key] = "float32";
+  config["training"] = about;
+  config["training"]["dofla"] = version();
+  write_whole(folder / "config.json", config.dump(2) + "\n");
+  copy_companions(source.folder(), folder);
 }
 
 int64_t state_bytes(const FeatureSet& features) {

@@ -10,7 +10,8 @@ namespace dofla {
 // The teacher's body with linear attention in every layer.
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features);
 
-// The model in a folder, softmax or linear, whichever its config.json says.
+// The model in a folder, softmax or linear, whichever its config.json says. Its features are its
+// own and can be trained; for its weights there is Transformer::make_trainable.
 Transformer load_model(const Checkpoint& checkpoint);
 
 bool is_linear(const Checkpoint& checkpoint);
@@ -21,6 +22,13 @@ FeatureSet load_features(const Checkpoint& checkpoint);  // of a linear model; E
 // "linear_attention" block.
 void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
                         const FeatureSet& features, const Json& about);
+
+// Writes a model that was loaded from `source` and trained since, softmax or linear, into an empty
+// folder: weights and features as they are now, in float32 and under their names in `source`, with
+// the configuration and the tokenizer from there. `about` says how it was trained (task, data,
+// seed, …) and stands in config.json as "training".
+void write_trained_model(const fs::path& folder, const Checkpoint& source, const Transformer& model,
+                         const Json& about);
 
 // What one sequence takes in memory: the linear model's state, whatever its length, and the softmax
 // model's key/value cache at `tokens`.

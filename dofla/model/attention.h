@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "dofla/core/tensor.h"
+#include "dofla/ops/features.h"
 
 namespace dofla {
 
@@ -17,9 +18,23 @@ class AttentionState {
   virtual std::unique_ptr<AttentionState> clone() const = 0;
 };
 
+struct FeatureGradients {
+  Tensor z;          // [ΣM, D]; both undefined for softmax attention, which has no features
+  Tensor log_alpha;  // [ΣM]
+};
+
+struct AttentionGradients {
+  Tensor q;  // [B, H, T, D]
+  Tensor k;  // [B, Hkv, T, D]
+  Tensor v;  // [B, Hkv, T, D]
+  FeatureGradients features;
+};
+
 class Attention {
  public:
   virtual ~Attention() = default;
+
+  virtual const Features* features() const { return nullptr; }  // null for softmax attention
 
   virtual std::unique_ptr<AttentionState> new_state() const = 0;
 
@@ -29,6 +44,13 @@ class Attention {
                          const Tensor& k,  // [B, Hkv, T, D]
                          const Tensor& v,  // [B, Hkv, T, D]
                          AttentionState* state) const = 0;
+
+  // Gradients of a forward without state, from that of its output.
+  virtual AttentionGradients backward(const Tensor& q,               // [B, H, T, D]
+                                      const Tensor& k,               // [B, Hkv, T, D]
+                                      const Tensor& v,               // [B, Hkv, T, D]
+                                      const Tensor& grad_out) const  // [B, T, H, D]
+      = 0;
 };
 
 }  // namespace dofla

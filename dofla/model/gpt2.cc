@@ -4,43 +4,40 @@
 namespace dofla {
 namespace {
 
-Linear load_conv1d(const Checkpoint& checkpoint, const std::string& name, int64_t inputs,
-                   int64_t outputs) {
-  return {.weight = load_matrix(checkpoint, name + ".weight", {inputs, outputs}),
+Linear load_conv1d(WeightReader& reader, const std::string& name, int64_t inputs, int64_t outputs) {
+  return {.weight = reader.matrix(name + ".weight", {inputs, outputs}),
           .input_major = true,
-          .bias = load_vector(checkpoint, name + ".bias", outputs)};
+          .bias = reader.vector(name + ".bias", outputs)};
 }
 
 }  // namespace
 
-Weights load_gpt2(const Checkpoint& checkpoint) {
-  const ModelConfig& config = checkpoint.config();
+Weights load_gpt2(WeightReader& reader) {
+  const ModelConfig& config = reader.config();
   const int64_t width = config.width, size = config.head_size;
   // The language model saves its body under "transformer."; the bare model without.
-  const std::string root = checkpoint.contains("transformer.wte.weight") ? "transformer." : "";
+  const std::string root = reader.contains("transformer.wte.weight") ? "transformer." : "";
   Weights weights;
-  weights.token_embedding =
-      load_matrix(checkpoint, root + "wte.weight", {config.vocabulary, width});
-  weights.position_embedding =
-      load_matrix(checkpoint, root + "wpe.weight", {config.context, width});
+  weights.token_embedding = reader.matrix(root + "wte.weight", {config.vocabulary, width});
+  weights.position_embedding = reader.matrix(root + "wpe.weight", {config.context, width});
   for (int64_t i = 0; i < config.layers; ++i) {
     const std::string at = fmt::format("{}h.{}.", root, i);
     LayerWeights layer;
-    layer.attention_norm = load_norm(checkpoint, at + "ln_1", width, true);
-    layer.projections = {load_conv1d(checkpoint, at + "attn.c_attn", width, 3 * width)};
+    layer.attention_norm = reader.norm(at + "ln_1", width, true);
+    layer.projections = {load_conv1d(reader, at + "attn.c_attn", width, 3 * width)};
     layer.q = {0, {0, size}};
     layer.k = {0, {width, size}};
     layer.v = {0, {2 * width, size}};
-    layer.attention_output = load_conv1d(checkpoint, at + "attn.c_proj", width, width);
-    layer.mlp_norm = load_norm(checkpoint, at + "ln_2", width, true);
-    layer.mlp_up = load_conv1d(checkpoint, at + "mlp.c_fc", width, config.mlp_width);
-    layer.mlp_down = load_conv1d(checkpoint, at + "mlp.c_proj", config.mlp_width, width);
+    layer.attention_output = load_conv1d(reader, at + "attn.c_proj", width, width);
+    layer.mlp_norm = reader.norm(at + "ln_2", width, true);
+    layer.mlp_up = load_conv1d(reader, at + "mlp.c_fc", width, config.mlp_width);
+    layer.mlp_down = load_conv1d(reader, at + "mlp.c_proj", config.mlp_width, width);
     weights.layers.push_back(std::move(layer));
   }
-  weights.final_norm = load_norm(checkpoint, root + "ln_f", width, true);
+  weights.final_norm = reader.norm(root + "ln_f", width, true);
   weights.head.weight = config.tied_head
                             ? weights.token_embedding
-                            : load_matrix(checkpoint, "lm_head.weight", {config.vocabulary, width});
+                            : reader.matrix("lm_head.weight", {config.vocabulary, width});
   return weights;
 }
 

@@ -70,4 +70,10 @@ Tensor SoftmaxAttention::forward(const Tensor& q, const Tensor& k, const Tensor&
   return softmax_attention(q, cache.k, cache.v, cache.tokens);
 }
 
+AttentionGradients SoftmaxAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                              const Tensor& grad_out) const {
+  SoftmaxAttentionGradients gradients = softmax_attention_backward(q, k, v, grad_out);
+  return {gradients.q, gradients.k, gradients.v, {}};
+}
+
 }  // namespace dofla

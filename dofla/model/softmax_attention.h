@@ -13,6 +13,8 @@ class SoftmaxAttention : public Attention {
   std::unique_ptr<AttentionState> new_state() const override;
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v,
                  AttentionState* state) const override;
+  AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor& grad_out) const override;
 
  private:
   int64_t context_;

@@ -7,6 +7,8 @@
 
 #include "dofla/checkpoint/checkpoint.h"
 #include "dofla/model/attention.h"
+#include "dofla/model/block.h"
+#include "dofla/model/gradients.h"
 #include "dofla/model/observer.h"
 #include "dofla/model/weights.h"
 
@@ -25,10 +27,20 @@ class DecodeState {
   std::vector<std::unique_ptr<AttentionState>> layers_;
 };
 
+// What a forward leaves for the backward.
+struct Tape {
+  bool recompute = false;  // keep only each block's input, and run the block again in the backward
+
+  Tensor ids;                     // [B, T]
+  std::vector<BlockTape> blocks;  // one a layer
+  Tensor last;                    // [B·T, C], what the final norm receives
+};
+
 struct ForwardOptions {
   DecodeState* state = nullptr;  // continue this sequence; without it the call stands alone
   Observer observer;             // sees q, k, v of every layer
   bool heads_only = false;       // stop once the observer has seen the last layer: no result
+  Tape* tape = nullptr;          // filled for a backward; such a call stands alone
 };
 
 class Transformer {
@@ -51,13 +63,21 @@ class Transformer {
   Tensor forward(const Tensor& ids,  // [B, T], I64
                  const ForwardOptions& options = {}) const;
 
+  // From the gradient of a forward's result to those of what is trained, which are added to
+  // `gradients`. The gradients of the head are not in here: cross_entropy_backward has them.
+  void backward(const Tape& tape,
+                const Tensor& grad_hidden,  // [B, T, C]
+                Gradients& gradients) const;
+
+  // Replaces the mapped weights by float32 copies that an optimizer can write to.
+  void make_trainable();
+
   // Next-token logits [N, V] of hidden rows [N, C].
   Tensor logits(const Tensor& hidden) const;
 
  private:
   Tensor embed_tokens(const Tensor& ids, int64_t position) const;  // [B·T, C]
-  // The attention of a layer on normalised rows [B·T, C]; undefined where the pass ends with it.
-  Tensor attend(int64_t layer, const Tensor& x, int64_t batch, const ForwardOptions& options) const;
+  Block block(int64_t layer) const;
 
   ModelConfig config_;
   Weights weights_;

@@ -1,34 +1,89 @@
 #include "dofla/model/weights.h"
 
+#include <unordered_map>
+
 namespace dofla {
+namespace {
 
-Tensor load_matrix(const Checkpoint& checkpoint, const std::string& name, const Shape& shape) {
-  const Tensor tensor = checkpoint.tensor(name, shape);
-  return tensor.dtype() == DType::kF64 ? tensor.to(DType::kF32) : tensor;
+void each_tensor(NormWeights& norm, const std::function<void(Tensor&)>& see) {
+  see(norm.weight);
+  see(norm.bias);
 }
 
-Tensor load_vector(const Checkpoint& checkpoint, const std::string& name, int64_t size) {
-  return checkpoint.tensor(name, {size}).to(DType::kF32);
+void each_tensor(Linear& linear, const std::function<void(Tensor&)>& see) {
+  see(linear.weight);
+  see(linear.bias);
 }
 
-NormWeights load_norm(const Checkpoint& checkpoint, const std::string& name, int64_t size,
-                      bool with_bias) {
-  return {.weight = load_vector(checkpoint, name + ".weight", size),
-          .bias = with_bias ? load_vector(checkpoint, name + ".bias", size) : Tensor()};
+// Every tensor, defined or not.
+void each_tensor(Weights& weights, const std::function<void(Tensor&)>& see) {
+  see(weights.token_embedding);
+  see(weights.position_embedding);
+  for (LayerWeights& layer : weights.layers) {
+    each_tensor(layer.attention_norm, see);
+    for (Linear& projection : layer.projections) each_tensor(projection, see);
+    see(layer.q_norm);
+    see(layer.k_norm);
+    each_tensor(layer.mlp_norm, see);
+    for (Linear* linear :
+         {&layer.attention_output, &layer.mlp_gate, &layer.mlp_up, &layer.mlp_down})
+      each_tensor(*linear, see);
+  }
+  each_tensor(weights.final_norm, see);
+  each_tensor(weights.head, see);
+  for (auto& [name, tensor] : weights.parameters) see(tensor);
 }
 
-Linear load_linear(const Checkpoint& checkpoint, const std::string& name, int64_t inputs,
-                   int64_t outputs, bool with_bias) {
-  return {.weight = load_matrix(checkpoint, name + ".weight", {outputs, inputs}),
-          .input_major = false,
-          .bias = with_bias ? load_vector(checkpoint, name + ".bias", outputs) : Tensor()};
-}
+}  // namespace
 
 Weights load_weights(const Checkpoint& checkpoint) {
+  WeightReader reader(checkpoint);
   const std::string& type = checkpoint.config().model_type;
-  if (type == "gpt2") return load_gpt2(checkpoint);
-  if (type == "gpt_neox") return load_gpt_neox(checkpoint);
-  return load_llama(checkpoint);  // read_config lets no other type through
+  Weights weights = type == "gpt2"       ? load_gpt2(reader)
+                    : type == "gpt_neox" ? load_gpt_neox(reader)
+                                         : load_llama(reader);  // read_config lets no other through
+  weights.parameters = reader.parameters();
+  return weights;
+}
+
+Weights transform(const Weights& weights, const std::function<Tensor(const Tensor&)>& change) {
+  std::unordered_map<const void*, Tensor> changed;  // by the memory they had
+  Weights out = weights;
+  each_tensor(out, [&](Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const auto [at, fresh] = changed.try_emplace(tensor.raw());
+    if (fresh) at->second = change(tensor);
+    tensor = at->second;
+  });
+  return out;
+}
+
+Tensor WeightReader::remember(const std::string& name, const Tensor& tensor) {
+  parameters_.emplace_back(name, tensor);
+  return tensor;
+}
+
+Tensor WeightReader::matrix(const std::string& name, const Shape& shape) {
+  const Tensor tensor = checkpoint_.tensor(name, shape);
+  return remember(name, tensor.dtype() == DType::kF64 ? tensor.to(DType::kF32) : tensor);
+}
+
+Tensor WeightReader::vector(const std::string& name, int64_t size) {
+  return remember(name, checkpoint_.tensor(name, {size}).to(DType::kF32));
+}
+
+NormWeights WeightReader::norm(const std::string& name, int64_t size, bool with_bias) {
+  NormWeights norm = {.weight = vector(name + ".weight", size), .bias = {}};
+  if (with_bias) norm.bias = vector(name + ".bias", size);
+  return norm;
+}
+
+Linear WeightReader::linear(const std::string& name, int64_t inputs, int64_t outputs,
+                            bool with_bias) {
+  Linear linear = {
+      .weight = matrix(name + ".weight", {outputs, inputs}), .input_major = false, .bias = {}};
+  if (with_bias) linear.bias = vector(name + ".bias", outputs);
+  return linear;
 }
 
 }  // namespace dofla

@@ -2,6 +2,8 @@
 // in the type of the checkpoint; norms and biases are small and widened to float32.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "dofla/checkpoint/checkpoint.h"
@@ -40,22 +42,43 @@ struct Weights {
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   Linear head;  // [V, C]
+
+  // Each of these once (a tied head is the token embedding), under its name in the checkpoint.
+  NamedTensors parameters;
 };
 
 // Throws Error on a missing or misshapen tensor.
 Weights load_weights(const Checkpoint& checkpoint);
 
-// One short file a family: tensor names and wiring.
-Weights load_gpt2(const Checkpoint& checkpoint);
-Weights load_gpt_neox(const Checkpoint& checkpoint);
-Weights load_llama(const Checkpoint& checkpoint);  // llama, mistral, qwen2, qwen3
+// The same structure with change(tensor) in place of every tensor. What shared memory shares it
+// again: a tied head, and `parameters` with the rest.
+Weights transform(const Weights& weights, const std::function<Tensor(const Tensor&)>& change);
 
-// What the families share: a vector in float32, a norm, a dense layer called `name`.
-Tensor load_vector(const Checkpoint& checkpoint, const std::string& name, int64_t size);
-NormWeights load_norm(const Checkpoint& checkpoint, const std::string& name, int64_t size,
-                      bool with_bias);
-Tensor load_matrix(const Checkpoint& checkpoint, const std::string& name, const Shape& shape);
-Linear load_linear(const Checkpoint& checkpoint, const std::string& name, int64_t inputs,
-                   int64_t outputs, bool with_bias);
+// Hands out a checkpoint's tensors and remembers them by name.
+class WeightReader {
+ public:
+  explicit WeightReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  const ModelConfig& config() const { return checkpoint_.config(); }
+  bool contains(const std::string& name) const { return checkpoint_.contains(name); }
+
+  Tensor matrix(const std::string& name, const Shape& shape);  // in its own type
+  Tensor vector(const std::string& name, int64_t size);        // in float32
+  NormWeights norm(const std::string& name, int64_t size, bool with_bias);
+  Linear linear(const std::string& name, int64_t inputs, int64_t outputs, bool with_bias);
+
+  const NamedTensors& parameters() const { return parameters_; }  // all that were read
+
+ private:
+  Tensor remember(const std::string& name, const Tensor& tensor);
+
+  const Checkpoint& checkpoint_;
+  NamedTensors parameters_;
+};
+
+// One short file a family: tensor names and wiring.
+Weights load_gpt2(WeightReader& reader);
+Weights load_gpt_neox(WeightReader& reader);
+Weights load_llama(WeightReader& reader);  // llama, mistral, qwen2, qwen3
 
 }  // namespace dofla

@@ -7,6 +7,7 @@
 #include "dofla/plan/allocate.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/random_values.h"
 #include "tests/support/tolerance.h"
 
 namespace dofla {
@@ -85,6 +86,41 @@ TEST_P(LinearModel, ASavedModelIsTheSameModel) {
   EXPECT_EQ(load_features(saved).counts(), features().counts());
 }
 
+// Stands for an optimizer: every parameter moves a little.
+void train(Transformer& model) {
+  model.make_trainable();
+  for (auto& [name, tensor] : parameters(model, {.weights = true, .features = true}))
+    for (int64_t i = 0; i < tensor.count(); ++i)
+      tensor.data<float>()[i] += static_cast<float>(i % 7) * 1e-3f;
+}
+
+void expect_saved_as_trained(const Checkpoint& source, const Tensor& ids) {
+  Transformer model = load_model(source);
+  const Tensor before = model.forward(ids);
+  train(model);
+  const Tensor after = model.forward(ids);
+  EXPECT_FALSE(test::same_bits(after, before));
+  const test::ScratchFolder scratch;
+  write_trained_model(scratch.path(), source, model, {{"task", "none"}});
+  const Checkpoint saved(scratch.path());
+  EXPECT_EQ(saved.config_json()["training"]["task"], "none");
+  const Transformer loaded = load_model(saved);
+  EXPECT_TRUE(test::same_bits(loaded.forward(ids), after));
+  const Tensor rows = after.reshape({ids.count(), source.config().width});
+  EXPECT_TRUE(test::same_bits(loaded.logits(rows), model.logits(rows)));
+  EXPECT_TRUE(test::same_bits(load_model(source).forward(ids), before)) << "the source has changed";
+}
+
+TEST_P(LinearModel, ATrainedModelIsSavedUnderTheNamesOfItsSource) {
+  expect_saved_as_trained(teacher, ids);
+  const test::ScratchFolder scratch;
+  write_linear_model(scratch.path(), teacher, features(), {});
+  const Checkpoint linear(scratch.path());
+  expect_saved_as_trained(linear, ids);
+  EXPECT_THROW(write_trained_model(scratch.path(), teacher, load_model(linear), {}),
+               std::invalid_argument);
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, LinearModel, testing::Values("gpt2", "gpt_neox", "qwen3"),
                          [](const auto& model) { return model.param; });
 
@@ -118,6 +154,24 @@ TEST(LinearModelFiles, ABrokenBlockIsRefused) {
 TEST(LinearModelFiles, ASoftmaxModelHasNoFeatures) {
   const Checkpoint teacher(test::fixtures() / "gpt2");
   test::expect_error([&] { load_features(teacher); }, {"gpt2", "linear_attention"});
+}
+
+// wiki-mini is stored in bfloat16, with a tied head.
+TEST(LinearModelFiles, ATrainedModelIsInFloat32) {
+  const Checkpoint source(test::assets() / "wiki-mini");
+  Tensor ids({1, 5}, DType::kI64);
+  for (int64_t i = 0; i < 5; ++i) ids.data<int64_t>()[i] = 100 * i;
+  expect_saved_as_trained(source, ids);
+  Transformer model(source);
+  model.make_trainable();
+  EXPECT_EQ(model.weights().head.weight.raw(), model.weights().token_embedding.raw());
+  const test::ScratchFolder scratch;
+  write_trained_model(scratch.path(), source, model, {});
+  const Checkpoint saved(scratch.path());
+  EXPECT_EQ(saved.config_json()["torch_dtype"], "float32");
+  EXPECT_EQ(saved.tensor("wte.weight").dtype(), DType::kF32);
+  EXPECT_FALSE(saved.contains("lm_head.weight"));
+  EXPECT_TRUE(fs::exists(scratch.path() / "tokenizer.json"));
 }
 
 TEST(LinearModelFiles, MemoryOfTheCache) {

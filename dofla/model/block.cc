@@ -1,0 +1,68 @@
+#include "dofla/model/block.h"
+
+#include "dofla/model/layers.h"
+#include "dofla/ops/activation.h"
+#include "dofla/ops/norm.h"
+
+namespace dofla {
+namespace {
+
+Tensor feed_forward(const Block& block, const Tensor& x, BlockTape* tape) {
+  const LayerWeights& weights = block.weights;
+  const bool gated = block.config.gated_mlp;
+  Tensor hidden = matmul(x, gated ? weights.mlp_gate : weights.mlp_up);
+  if (tape != nullptr) tape->inner = hidden.clone();
+  activate(block.config.activation, hidden);
+  if (gated) {
+    const Tensor up = matmul(x, weights.mlp_up);
+    multiply(hidden, up);
+    if (tape != nullptr) tape->gated = up;
+  }
+  return matmul(hidden, weights.mlp_down);
+}
+
+}  // namespace
+
+Heads project_heads(const Block& block, const Tensor& x, int64_t batch, int64_t position,
+                    BlockTape* tape) {
+  const ModelConfig& config = block.config;
+  const LayerWeights& weights = block.weights;
+  const Tensor normal = normalise(config, weights.attention_norm, x);
+  std::vector<Tensor> rows;
+  for (const Linear& projection : weights.projections) rows.push_back(matmul(normal, projection));
+  const auto gather = [&](const HeadSource& source, int64_t heads) {
+    return gather_heads(rows[source.projection], source.columns, batch, heads, config.head_size);
+  };
+  Heads out = {gather(weights.q, config.heads), gather(weights.k, config.kv_heads),
+               gather(weights.v, config.kv_heads)};
+  if (config.qk_norm) {
+    if (tape != nullptr) tape->q = out.q, tape->k = out.k;
+    out.q = rms_norm(out.q, weights.q_norm, config.norm_epsilon);
+    out.k = rms_norm(out.k, weights.k_norm, config.norm_epsilon);
+  }
+  if (!block.frequencies.empty()) {
+    rotate(out.q, block.frequencies, position);
+    rotate(out.k, block.frequencies, position);
+  }
+  if (tape != nullptr) tape->x = x, tape->heads = out;
+  return out;
+}
+
+Tensor finish_block(const Block& block, const Tensor& x, const Heads& heads, AttentionState* state,
+                    BlockTape* tape) {
+  const ModelConfig& config = block.config;
+  const LayerWeights& weights = block.weights;
+  const Tensor mixed = block.attention.forward(heads.q, heads.k, heads.v, state)
+                           .reshape({x.size(0), config.heads * config.head_size});
+  // Sums go into the newer tensor: the older one may be on the tape.
+  Tensor attended = matmul(mixed, weights.attention_output);
+  if (!config.parallel_residual) add(attended, x);
+  const Tensor middle = config.parallel_residual ? x : attended;
+  Tensor out = feed_forward(block, normalise(config, weights.mlp_norm, middle), tape);
+  add(out, middle);
+  if (config.parallel_residual) add(out, attended);
+  if (tape != nullptr) tape->mixed = mixed, tape->middle = middle;
+  return out;
+}
+
+}  // namespace dofla

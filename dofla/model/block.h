@@ -1,0 +1,53 @@
+// One decoder block, attention and MLP with their norms and residuals, and its backward. R = B·T
+// rows throughout.
+#pragma once
+
+#include <vector>
+
+#include "dofla/model/attention.h"
+#include "dofla/model/weights.h"
+
+namespace dofla {
+
+// What a block is made of; the model keeps all of it alive.
+struct Block {
+  const ModelConfig& config;
+  const LayerWeights& weights;
+  const Attention& attention;
+  const std::vector<float>& frequencies;  // of the rotary embedding; may be empty
+};
+
+struct Heads {
+  Tensor q;  // [B, H, T, D]
+  Tensor k;  // [B, Hkv, T, D]
+  Tensor v;  // [B, Hkv, T, D]
+};
+
+// What the backward needs of the forward. Norms and activations are cheap beside the products
+// around them: the backward computes them again.
+struct BlockTape {
+  Tensor x;       // [R, C], the block's input
+  Tensor q, k;    // before the q/k norms; undefined without them
+  Heads heads;    // as they enter the attention
+  Tensor mixed;   // [R, H·D], the attention's output
+  Tensor middle;  // [R, C], what the MLP's norm receives
+  Tensor inner;   // [R, F], what the activation receives
+  Tensor gated;   // [R, F], what multiplies the activation; undefined unless gated
+};
+
+// The first half of a block: queries, keys and values as they enter the attention.
+Heads project_heads(const Block& block,
+                    const Tensor& x,  // [R, C], the block's input
+                    int64_t batch, int64_t position, BlockTape* tape);
+
+// The second half. Returns the block's output, [R, C].
+Tensor finish_block(const Block& block, const Tensor& x, const Heads& heads, AttentionState* state,
+                    BlockTape* tape);
+
+// The gradient of the block's input from that of its output, for a forward without state. Those of
+// weights and features are added where they are wanted, else the pointers are null.
+Tensor block_backward(const Block& block, const BlockTape& tape,
+                      const Tensor& grad_y,  // [R, C]
+                      LayerWeights* weights, FeatureGradients* features);
+
+}  // namespace dofla

@@ -1,0 +1,27 @@
+// The pieces of a decoder that forward and backward share: the norm and the activation that its
+// configuration chooses, each with its backward, and the positions of tokens.
+#pragma once
+
+#include "dofla/model/weights.h"
+
+namespace dofla {
+
+Tensor normalise(const ModelConfig& config, const NormWeights& norm,
+                 const Tensor& x);  // [R, C] -> [R, C]
+
+// From the gradient of normalise's output to that of x; adds those of the norm's weights to
+// `gradient` unless it is null.
+Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm,
+                          const Tensor& x,     // [R, C], what the forward received
+                          const Tensor& grad,  // [R, C]
+                          NormWeights* gradient);
+
+void activate(Activation activation, Tensor& x);
+
+// grad *= activation'(x), with x what the forward received.
+void activate_backward(Activation activation, const Tensor& x, Tensor& grad);
+
+// Positions of B equally long sequences whose first token stands at `first`: [B·T], I64.
+Tensor position_ids(int64_t batch, int64_t tokens, int64_t first);
+
+}  // namespace dofla

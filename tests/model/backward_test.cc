@@ -1,0 +1,269 @@
+// Gradients of whole models: against PyTorch's for every parameter of every fixture, and against
+// the slope of the loss for linear attention.
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "dofla/distill/feature_map.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/ops/adam.h"
+#include "dofla/plan/allocate.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/random_values.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla {
+namespace {
+
+constexpr Trained kEverything = {.weights = true, .features = true};
+
+// Every token but the last of its sequence predicts the next one, all with the same weight.
+struct NextTokens {
+  explicit NextTokens(const Tensor& ids)
+      : targets(Tensor::zeros({ids.count()}, DType::kI64)), weight(Tensor::zeros({ids.count()})) {
+    const int64_t batch = ids.size(0), tokens = ids.size(1);
+    for (int64_t i = 0; i < batch * tokens; ++i)
+      if (i % tokens + 1 < tokens) {
+        targets.data<int64_t>()[i] = ids.data<int64_t>()[i + 1];
+        weight.data<float>()[i] = 1 / static_cast<float>(batch * (tokens - 1));
+      }
+  }
+
+  double mean(const Tensor& losses) const {
+    double sum = 0;
+    for (int64_t i = 0; i < losses.count(); ++i)
+      sum += static_cast<double>(losses.data<float>()[i]) * weight.data<float>()[i];
+    return sum;
+  }
+
+  Tensor targets, weight;  // [B·T]
+};
+
+double loss_of(const Transformer& model, const Tensor& ids) {
+  const NextTokens next(ids);
+  const Tensor hidden = model.forward(ids).reshape({ids.count(), model.config().width});
+  return next.mean(cross_entropy(hidden, model.weights().head, next.targets));
+}
+
+double loss_and_gradients(const Transformer& model, const Tensor& ids, bool recompute,
+                          Gradients& gradients) {
+  const NextTokens next(ids);
+  Tape tape;
+  tape.recompute = recompute;
+  ForwardOptions options;
+  options.tape = &tape;
+  const Tensor hidden = model.forward(ids, options);
+  const CrossEntropyGradients last = cross_entropy_backward(
+      hidden.reshape({ids.count(), model.config().width}), model.weights().head, next.targets,
+      next.weight, gradients.weights ? &gradients.weights->head : nullptr);
+  model.backward(tape, last.x.reshape(hidden.shape()), gradients);
+  return next.mean(last.loss);
+}
+
+NamedTensors gradients_of(const Transformer& model, const Tensor& ids, bool recompute = false,
+                          Trained what = kEverything) {
+  Gradients gradients = new_gradients(model, what);
+  loss_and_gradients(model, ids, recompute, gradients);
+  return parameters(gradients);
+}
+
+void expect_same_bits(const NamedTensors& a, const NamedTensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  ASSERT_FALSE(a.empty());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].first, b[i].first);
+    EXPECT_TRUE(test::same_bits(a[i].second, b[i].second)) << a[i].first;
+  }
+}
+
+class FixtureGradients : public testing::TestWithParam<std::string> {
+ protected:
+  const fs::path folder = test::fixtures() / GetParam();
+  const Checkpoint checkpoint{folder};
+  const Safetensors expected{folder / "expected.safetensors"};
+  const Tensor ids = expected.tensor("input_ids");
+  const Transformer model{checkpoint};
+
+  Transformer linear_model() const {
+    const DimensionPlan plan = fixed_plan(identity_of(checkpoint.config()), 12);
+    return make_linear_model(checkpoint, init_features(plan, {}));
+  }
+};
+
+// Sums feed into each other four times a layer on the way there and twice that on the way back,
+// besides the head.
+TEST_P(FixtureGradients, EqualTransformers) {
+  const ModelConfig& config = model.config();
+  const int64_t longest =
+      std::max({config.width, config.mlp_width, config.vocabulary, ids.count()});
+  Gradients gradients = new_gradients(model, kEverything);
+  const double loss = loss_and_gradients(model, ids, false, gradients);
+  const Tensor expected_loss = expected.tensor("loss");
+  EXPECT_NEAR(loss, expected_loss.data<float>()[0],
+              test::float32_tolerance(longest, 4 * config.layers + 1,
+                                      test::largest(expected.tensor("logits"))));
+  int64_t compared = 0;
+  for (const auto& [name, found] : parameters(gradients)) {
+    // Transformers renames GPT-NeoX's head while it loads.
+    const std::string known = name == "embed_out.weight" ? "lm_head.weight" : name;
+    const Tensor reference = expected.tensor("grad." + known);
+    test::expect_near(
+        found, reference,
+        test::float32_tolerance(longest, 12 * config.layers + 2, test::largest(reference)), name);
+    ++compared;
+  }
+  const auto names = expected.names();
+  EXPECT_EQ(compared, std::count_if(names.begin(), names.end(), [](const std::string& name) {
+              return name.starts_with("grad.");
+            }));
+}
+
+TEST_P(FixtureGradients, RecomputingTheBlocksChangesNothing) {
+  expect_same_bits(gradients_of(model, ids, true), gradients_of(model, ids));
+  const Transformer linear = linear_model();
+  expect_same_bits(gradients_of(linear, ids, true), gradients_of(linear, ids));
+}
+
+TEST_P(FixtureGradients, DoNotDependOnTheNumberOfThreads) {
+  const Transformer linear = linear_model();
+  for (const Transformer* one : {&model, &linear}) {
+    const auto compute = [&] { return gradients_of(*one, ids); };
+    expect_same_bits(test::with_threads(1, compute), test::with_threads(5, compute));
+  }
+}
+
+TEST_P(FixtureGradients, OfFeaturesAloneAreTheSame) {
+  const Transformer linear = linear_model();
+  NamedTensors all = gradients_of(linear, ids);
+  const NamedTensors features = gradients_of(linear, ids, false, {.features = true});
+  ASSERT_EQ(features.size(), static_cast<size_t>(2 * model.config().layers));
+  all.erase(all.begin(), all.end() - static_cast<int64_t>(features.size()));
+  expect_same_bits(features, all);
+}
+
+TEST_P(FixtureGradients, AddUpUntilTheyAreCleared) {
+  Gradients gradients = new_gradients(model, kEverything);
+  loss_and_gradients(model, ids, false, gradients);
+  const NamedTensors once = gradients_of(model, ids);
+  expect_same_bits(parameters(gradients), once);
+  loss_and_gradients(model, ids, false, gradients);
+  // Both passes add long sums to the same numbers: equal to twice the first up to rounding.
+  for (size_t i = 0; i < once.size(); ++i) {
+    Tensor twice = once[i].second.clone();
+    for (int64_t j = 0; j < twice.count(); ++j) twice.data<float>()[j] *= 2;
+    test::expect_near(parameters(gradients)[i].second, twice,
+                      test::float32_tolerance(ids.count(), 1, test::largest(twice)), once[i].first);
+  }
+  gradients.clear();
+  for (const auto& [name, tensor] : parameters(gradients))
+    EXPECT_EQ(test::largest(tensor), 0) << name;
+}
+
+TEST_P(FixtureGradients, ATapeTakesWholeSequencesOnly) {
+  Tape tape;
+  DecodeState state = model.new_state();
+  EXPECT_THROW(model.forward(ids, {.state = &state, .observer = {}, .tape = &tape}),
+               std::invalid_argument);
+  EXPECT_THROW(model.forward(ids, {.observer = {}, .heads_only = true, .tape = &tape}),
+               std::invalid_argument);
+  Gradients gradients = new_gradients(model, kEverything);
+  const Tensor grad = Tensor::zeros({ids.size(0), ids.size(1), model.config().width});
+  EXPECT_THROW(model.backward(tape, grad, gradients), std::invalid_argument);
+  model.forward(ids, {.observer = {}, .tape = &tape});
+  EXPECT_THROW(model.backward(tape, grad.slice(0, 1), gradients), std::invalid_argument);
+}
+
+TEST_P(FixtureGradients, MappedWeightsCannotBeWritten) {
+  NamedTensors weights = parameters(model, {.weights = true});
+  EXPECT_THROW(weights[0].second.mutable_raw(), std::invalid_argument);
+}
+
+// The loss of a model as a function of some of its parameters, along a random direction in them.
+class Line {
+ public:
+  Line(const Transformer& model, const Tensor& ids, const NamedTensors& along, Random& random)
+      : model_(model), ids_(ids) {
+    for (const auto& [name, tensor] : along) {
+      points_.push_back({tensor, tensor.clone(), Tensor(tensor.shape())});
+      for (int64_t i = 0; i < tensor.count(); ++i)
+        points_.back().direction.data<float>()[i] = random.uniform() < 0.5 ? -1.0f : 1.0f;
+    }
+  }
+  ~Line() { move_to(0); }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  double loss(double step) {
+    move_to(step);
+    return loss_of(model_, ids_);
+  }
+  double slope(double step) { return (loss(step) - loss(-step)) / (2 * step); }
+
+  // How much the loss moves by rounding alone: steps too small to matter.
+  double noise() {
+    const double at = loss(0);
+    double most = 0;
+    for (int i = 1; i <= 8; ++i) most = std::max(most, std::abs(loss(i * 3e-7) - at));
+    return most;
+  }
+
+  double dot(const NamedTensors& gradients) const {
+    double sum = 0;
+    for (size_t i = 0; i < points_.size(); ++i)
+      for (int64_t j = 0; j < points_[i].start.count(); ++j)
+        sum += static_cast<double>(gradients[i].second.data<float>()[j]) *
+               std::as_const(points_[i].direction).data<float>()[j];
+    return sum;
+  }
+
+ private:
+  struct Point {
+    Tensor tensor, start, direction;
+  };
+
+  void move_to(double step) {
+    for (Point& point : points_)
+      for (int64_t i = 0; i < point.start.count(); ++i)
+        point.tensor.data<float>()[i] = static_cast<float>(point.start.data<float>()[i] +
+                                                           step * point.direction.data<float>()[i]);
+  }
+
+  const Transformer& model_;
+  const Tensor& ids_;
+  std::vector<Point> points_;
+};
+
+// Against the slope of the float32 loss itself. Doubling the step tells how far that is from the
+// limit, rounding of the loss adds its noise (twice what eight samples show), and the gradients are
+// rounded too; they are those of the parameters in `along`.
+void expect_slope(const Transformer& model, const Tensor& ids, const NamedTensors& along,
+                  const NamedTensors& gradients, double step, const std::string& what) {
+  Random random(9);
+  Line line(model, ids, along, random);
+  double norm = 0;
+  for (const auto& [name, tensor] : gradients) norm = std::hypot(norm, global_norm({&tensor, 1}));
+  const double slope = line.slope(step), wider = line.slope(2 * step);
+  const double tolerance = std::abs(wider - slope) + 2 * line.noise() / step +
+                           test::float32_tolerance(ids.count(), 12 * model.config().layers, norm);
+  EXPECT_NEAR(line.dot(gradients), slope, tolerance) << what;
+  EXPECT_LT(tolerance, norm / 4) << what << ": the test sees nothing";
+}
+
+TEST_P(FixtureGradients, OfALinearModelAreTheSlopesOfItsLoss) {
+  Transformer linear = linear_model();
+  linear.make_trainable();
+  const NamedTensors features = parameters(linear, {.features = true});
+  const NamedTensors gradients = gradients_of(linear, ids, false, {.features = true});
+  ASSERT_EQ(features.size(), static_cast<size_t>(2 * model.config().layers));
+  for (size_t i = 0; i < features.size(); ++i)
+    expect_slope(linear, ids, {features[i]}, {gradients[i]}, 3e-3, features[i].first);
+  expect_slope(linear, ids, parameters(linear, {.weights = true}),
+               gradients_of(linear, ids, false, {.weights = true}), 1e-4, "all weights");
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, FixtureGradients, testing::ValuesIn(test::fixture_models()),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace dofla
