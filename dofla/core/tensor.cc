@@ -153,6 +153,17 @@ Tensor Tensor::clone() const {
   return out;
 }
 
+Tensor Tensor::repeat(int64_t copies) const {
+  require(rank() > 0 && copies > 0, "cannot repeat {} {} times", to_string(shape_), copies);
+  Shape shape = shape_;
+  shape[0] *= copies;
+  Tensor out(shape, dtype_);
+  for (int64_t i = 0; i < copies; ++i)
+    std::memcpy(static_cast<std::byte*>(out.mutable_raw()) + i * bytes(), data_,
+                static_cast<size_t>(bytes()));
+  return out;
+}
+
 void require_shape(const Tensor& tensor, const Shape& expected, std::string_view what) {
   if (tensor.shape() != expected)
     throw std::invalid_argument(fmt::format("{}: expected {}, found {}", what, to_string(expected),
