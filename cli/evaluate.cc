@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/command.h"
+#include "cli/evaluate_tasks.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "dofla/evaluate/compare.h"
@@ -16,6 +17,7 @@ namespace {
 struct Options {
   ModelArgument model;
   TextArguments text;
+  TaskArguments tasks;
   std::string teacher;
   bool json = false;
 };
@@ -61,6 +63,7 @@ void run_beside_teacher(const Options& options) {
 }
 
 void run(const Options& options) {
+  if (options.tasks.given()) return options.tasks.run(options.model.folder(), options.json);
   if (!options.teacher.empty()) return run_beside_teacher(options);
   const Checkpoint checkpoint(options.model.folder());
   const Transformer model = load_model(checkpoint);
@@ -90,14 +93,15 @@ void run(const Options& options) {
 }  // namespace
 
 Command add_evaluate(CLI::App& program) {
-  CLI::App* app =
-      program.add_subcommand("evaluate", "Measure how well a model predicts the next token");
+  CLI::App* app = program.add_subcommand(
+      "evaluate", "Measure how well a model predicts text or answers questions");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
   options->text.add(*app);
   app->add_option("--teacher", options->teacher,
                   "compare with this model: KL, agreement, error of each layer's attention")
       ->type_name("MODEL");
+  options->tasks.add(*app);
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
@@ -106,10 +110,16 @@ Command add_evaluate(CLI::App& program) {
       "in nats over all predictions, the perplexity its exponential, and \"tokens\" counts the\n"
       "predicted tokens. With --ids every array is a sequence of its own, of 2 tokens up to the\n"
       "context.\n\n"
-      "Example:\n  dofla evaluate path/to/gpt2 --data valid.jsonl.zst --sequences 64\n\n"
+      "A question of a task is answered by the candidate with the highest log-likelihood, summed\n"
+      "(acc) or divided by its number of characters (acc_norm). Prompts: docs/tasks.md.\n\n"
+      "Example:\n  dofla evaluate path/to/gpt2 --data valid.jsonl.zst --sequences 64\n"
+      "  dofla evaluate path/to/gpt2 --task piqa --task arc_easy --task-data path/to/tasks\n\n"
       "JSON:\n  {\"loss\", \"perplexity\", \"tokens\", \"sequences\": [{\"tokens\", \"loss\"}]}\n"
       "  With --teacher instead of sequences: \"teacher_loss\", \"kl\", \"top1_agreement\",\n"
-      "  \"attention_error\" (one a layer). A number that is not finite is null.");
+      "  \"attention_error\" (one a layer). With --task: {\"tasks\": [{\"task\", \"split\",\n"
+      "  \"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", \"acc_norm_stderr\", "
+      "\"truncated\",\n"
+      "  \"not_finite\"}]}. A number that is not finite is null.");
   return {app, [options] { run(*options); }};
 }
 

@@ -49,6 +49,13 @@ double read_element(const void* data, DType dtype, int64_t i) {
   throw std::invalid_argument(fmt::format("cannot convert from {}", name(dtype)));
 }
 
+void copy_within(const Device& device, const void* from, void* to, int64_t bytes) {
+  if (device.is_cuda())
+    copy_bytes(device, from, device, to, bytes);
+  else
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 }  // namespace
 
 Tensor::Tensor(Shape shape, DType dtype, Device device)
@@ -146,10 +153,17 @@ Tensor Tensor::to(const Device& device) const {
 
 Tensor Tensor::clone() const {
   Tensor out(shape_, dtype_, device_);
-  if (device_.is_cuda())
-    copy_bytes(device_, data_, device_, out.mutable_raw(), bytes());
-  else
-    std::memcpy(out.mutable_raw(), data_, static_cast<size_t>(bytes()));
+  copy_within(device_, data_, out.mutable_raw(), bytes());
+  return out;
+}
+
+Tensor Tensor::repeat(int64_t copies) const {
+  require(rank() > 0 && copies > 0, "cannot repeat {} {} times", to_string(shape_), copies);
+  Shape shape = shape_;
+  shape[0] *= copies;
+  Tensor out(shape, dtype_, device_);
+  for (int64_t i = 0; i < copies; ++i)
+    copy_within(device_, data_, static_cast<std::byte*>(out.mutable_raw()) + i * bytes(), bytes());
   return out;
 }
 

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include <utf8proc.h>
-
 #include "dofla/core/error.h"
 #include "dofla/core/json.h"
+#include "dofla/data/utf8.h"
 
 namespace dofla {
 namespace {
@@ -22,24 +21,6 @@ Kind kind_of(const fs::path& path) {
       "{}: not a kind of text that is read here: expected .txt or .jsonl, optionally followed by "
       ".zst or .gz",
       path.string());
-}
-
-// The offset of the first byte that is not part of valid UTF-8, or npos.
-size_t find_invalid_utf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  size_t at = 0;
-  while (at < text.size()) {
-    if (bytes[at] < 0x80) {
-      ++at;
-      continue;
-    }
-    utf8proc_int32_t codepoint;
-    const auto left = static_cast<utf8proc_ssize_t>(text.size() - at);
-    const utf8proc_ssize_t length = utf8proc_iterate(bytes + at, left, &codepoint);
-    if (length <= 0) return at;
-    at += static_cast<size_t>(length);
-  }
-  return std::string_view::npos;
 }
 
 bool is_blank(std::string_view line) {

@@ -9,9 +9,9 @@ struct RecurrentState : AttentionState {
   LinearAttentionState tensors;  // empty until the first token tells the batch size
 
   int64_t bytes() const override { return tensors.a.defined() ? tensors.bytes() : 0; }
-  std::unique_ptr<AttentionState> clone() const override {
+  std::unique_ptr<AttentionState> clone(int64_t copies) const override {
     auto copy = std::make_unique<RecurrentState>();
-    if (tensors.a.defined()) copy->tensors = tensors.fork();
+    if (tensors.a.defined()) copy->tensors = tensors.fork(copies);
     return copy;
   }
 };

@@ -15,7 +15,8 @@ class AttentionState {
  public:
   virtual ~AttentionState() = default;
   virtual int64_t bytes() const = 0;
-  virtual std::unique_ptr<AttentionState> clone() const = 0;
+  // Independent copies as one state, whose batch is so many times as large.
+  virtual std::unique_ptr<AttentionState> clone(int64_t copies) const = 0;
 };
 
 struct FeatureGradients {

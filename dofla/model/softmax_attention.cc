@@ -23,11 +23,11 @@ struct KeyValueCache : AttentionState {
 
   int64_t bytes() const override { return k.defined() ? k.bytes() + v.bytes() : 0; }
 
-  std::unique_ptr<AttentionState> clone() const override {
+  std::unique_ptr<AttentionState> clone(int64_t copies) const override {
     auto copy = std::make_unique<KeyValueCache>(*this);
     if (k.defined()) {
-      copy->k = k.clone();
-      copy->v = v.clone();
+      copy->k = k.repeat(copies);
+      copy->v = v.repeat(copies);
     }
     return copy;
   }

@@ -48,10 +48,10 @@ int64_t DecodeState::bytes() const {
   return total;
 }
 
-DecodeState DecodeState::fork() const {
+DecodeState DecodeState::fork(int64_t copies) const {
   DecodeState copy;
   copy.position_ = position_;
-  for (const auto& layer : layers_) copy.layers_.push_back(layer->clone());
+  for (const auto& layer : layers_) copy.layers_.push_back(layer->clone(copies));
   return copy;
 }
 

@@ -19,7 +19,8 @@ class DecodeState {
  public:
   int64_t position() const { return position_; }  // tokens seen so far
   int64_t bytes() const;
-  DecodeState fork() const;  // an independent copy
+  // An independent copy, or several: a batch of so many times B.
+  DecodeState fork(int64_t copies = 1) const;
 
  private:
   friend class Transformer;

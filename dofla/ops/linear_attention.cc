@@ -33,8 +33,8 @@ void require_state(const LinearAttentionState& state, const Features& features, 
 
 }  // namespace
 
-LinearAttentionState LinearAttentionState::fork() const {
-  return {log_max.clone(), a.clone(), b.clone()};
+LinearAttentionState LinearAttentionState::fork(int64_t copies) const {
+  return {log_max.repeat(copies), a.repeat(copies), b.repeat(copies)};
 }
 
 LinearAttentionState new_linear_attention_state(int64_t batch, const Features& features) {

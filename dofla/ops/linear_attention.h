@@ -18,7 +18,8 @@ struct LinearAttentionState {
   Tensor b;        // [B, ΣM, D] F32: the same sum, weighted with v_j
 
   int64_t bytes() const { return log_max.bytes() + a.bytes() + b.bytes(); }
-  LinearAttentionState fork() const;  // an independent copy; keep one to roll back to
+  // An independent copy to roll back to, or several: a batch of so many times B.
+  LinearAttentionState fork(int64_t copies = 1) const;
 };
 
 LinearAttentionState new_linear_attention_state(int64_t batch, const Features& features);

@@ -25,6 +25,15 @@ TEST(Tensor, BorrowedMemoryIsReadOnly) {
   EXPECT_EQ(a.clone().data<float>()[1], 2);
 }
 
+TEST(Tensor, RepeatLaysCopiesEndToEnd) {
+  const float x[2] = {1, 2};
+  const Tensor a = Tensor::borrow(x, {1, 2}, DType::kF32, nullptr).repeat(3);
+  EXPECT_EQ(a.shape(), (Shape{3, 2}));
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(a.data<float>()[i], x[i % 2]);
+  EXPECT_THROW(a.repeat(0), std::invalid_argument);
+  EXPECT_THROW(Tensor(Shape{}).repeat(2), std::invalid_argument);
+}
+
 TEST(Tensor, RefusesTheWrongType) {
   EXPECT_THROW(Tensor({2}).data<double>(), std::invalid_argument);
 }

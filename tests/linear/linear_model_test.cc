@@ -73,6 +73,22 @@ TEST_P(LinearModel, AForkRollsBack) {
   test::expect_near(b, a, 0, "after rolling back");
 }
 
+TEST_P(LinearModel, AForkOfSeveralCopiesIsABatch) {
+  const Transformer model = make_linear_model(teacher, features());
+  const Tensor flat = ids.reshape({ids.count()});
+  DecodeState state = model.new_state();
+  model.forward(flat.slice(0, 9).reshape({1, 9}), {.state = &state, .observer = {}});
+  DecodeState batch = state.fork(2);
+  const Tensor both =
+      model.forward(flat.slice(9, 15).reshape({2, 3}), {.state = &batch, .observer = {}});
+  for (int64_t i = 0; i < 2; ++i) {
+    DecodeState one = state.fork();
+    const Tensor next = flat.slice(9 + 3 * i, 12 + 3 * i).reshape({1, 3});
+    const Tensor alone = model.forward(next, {.state = &one, .observer = {}});
+    test::expect_near(both.slice(i, i + 1), alone, tolerance(alone), "hidden of a copy");
+  }
+}
+
 TEST_P(LinearModel, ASavedModelIsTheSameModel) {
   const test::ScratchFolder scratch;
   write_linear_model(scratch.path(), teacher, features(), {{"loss", "softmax"}});

@@ -124,6 +124,22 @@ TEST_P(FixtureModel, AForkGoesItsOwnWay) {
   test::expect_near(b, a, 0, "hidden after a fork");
 }
 
+TEST_P(FixtureModel, AForkOfSeveralCopiesIsABatch) {
+  DecodeState state = model.new_state();
+  const Tensor flat = ids.reshape({ids.count()});
+  model.forward(flat.slice(0, 5).reshape({1, 5}), {.state = &state, .observer = {}});
+  DecodeState batch = state.fork(2);
+  const Tensor both =
+      model.forward(flat.slice(5, 11).reshape({2, 3}), {.state = &batch, .observer = {}});
+  for (int64_t i = 0; i < 2; ++i) {
+    DecodeState one = state.fork();
+    const Tensor next = flat.slice(5 + 3 * i, 8 + 3 * i).reshape({1, 3});
+    const Tensor alone = model.forward(next, {.state = &one, .observer = {}});
+    test::expect_near(both.slice(i, i + 1), alone, tolerance(alone, model.config().layers),
+                      "hidden of a copy");
+  }
+}
+
 TEST_P(FixtureModel, RefusesIdsAndLengthsItCannotTake) {
   Tensor bad = Tensor::zeros({1, 2}, DType::kI64);
   bad.data<int64_t>()[1] = model.config().vocabulary;

@@ -1,0 +1,25 @@
+// The part of `dofla evaluate` that answers questions: --task, --task-data, --split, --limit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "dofla/core/file.h"
+
+namespace dofla::cli {
+
+class TaskArguments {
+ public:
+  void add(CLI::App& app);  // after the options that go with text, which these exclude
+  bool given() const { return !names_.empty(); }
+  void run(const fs::path& model_folder, bool json) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::string data_, split_;
+  int64_t limit_ = 0;  // 0: all questions
+};
+
+}  // namespace dofla::cli

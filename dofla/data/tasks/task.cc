@@ -1,0 +1,97 @@
+#include "dofla/data/tasks/task.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "dofla/core/error.h"
+#include "dofla/core/json.h"
+#include "dofla/data/tasks/readers.h"
+
+namespace dofla {
+namespace {
+
+template <class Named>
+const Named& find_named(const std::vector<Named>& all, std::string_view name,
+                        std::string_view what) {
+  const auto found = std::ranges::find(all, name, &Named::name);
+  if (found != all.end()) return *found;
+  std::vector<std::string_view> names;
+  for (const Named& one : all) names.push_back(one.name);
+  fail("{}: no such {}; there are {}", printable(name), what, fmt::join(names, ", "));
+}
+
+std::vector<TaskSplit> arc_splits(const std::string& set) {
+  return {{"train", set + "-Train.jsonl"},
+          {"validation", set + "-Dev.jsonl"},
+          {"test", set + "-Test.jsonl"}};
+}
+
+}  // namespace
+
+const std::vector<Task>& tasks() {
+  static const std::vector<Task> all = {
+      {"piqa",
+       {{"train", "train.jsonl"}, {"validation", "valid.jsonl"}},
+       "validation",
+       "train",
+       read_piqa},
+      {"logiqa",
+       {{"train", "Train.txt"}, {"validation", "Eval.txt"}, {"test", "Test.txt"}},
+       "test",
+       "train",
+       read_logiqa},
+      {"arc_easy", arc_splits("ARC-Easy"), "test", "train", read_arc},
+      {"arc_challenge", arc_splits("ARC-Challenge"), "test", "train", read_arc},
+      {"winogrande",
+       {{"train_xs", "train_xs.jsonl"},
+        {"train_s", "train_s.jsonl"},
+        {"train_m", "train_m.jsonl"},
+        {"train_l", "train_l.jsonl"},
+        {"train_xl", "train_xl.jsonl"},
+        {"validation", "dev.jsonl"}},
+       "validation",
+       "train_l",
+       read_winogrande},
+      {"wsc",
+       {{"train", "train.jsonl"}, {"validation", "val.jsonl"}},
+       "validation",
+       "train",
+       read_wsc},
+      // The training questions that MMLU offers are those of other tasks, and not in every copy of
+      // it; its own validation questions always are.
+      {"mmlu",
+       {{"auxiliary_train", "auxiliary_train"},
+        {"dev", "dev"},
+        {"validation", "val"},
+        {"test", "test"}},
+       "test",
+       "validation",
+       read_mmlu},
+  };
+  return all;
+}
+
+const Task& find_task(std::string_view name) {
+  return find_named(tasks(), name, "task");
+}
+
+const TaskSplit& find_split(const Task& task, std::string_view name) {
+  return find_named(task.splits, name, "split of " + task.name);
+}
+
+std::vector<Question> read_questions(const Task& task, const TaskSplit& split,
+                                     const fs::path& data) {
+  std::error_code error;
+  if (!fs::is_directory(data, error)) fail("{}: no such folder", data.string());
+  const fs::path inside = data / task.name;
+  const fs::path file = (fs::is_directory(inside, error) ? inside : data) / split.file;
+  if (!fs::exists(file, error))
+    fail("{}: missing; the {} questions of {} are read from it", file.string(), split.name,
+         task.name);
+  std::vector<Question> questions = task.read(file);
+  if (questions.empty()) fail("{}: empty: no question in it", file.string());
+  return questions;
+}
+
+}  // namespace dofla
