@@ -30,12 +30,14 @@ struct Options {
                         .features = {},
                         .loss = {},
                         .train = {.steps = 400},
+                        .device = {},
                         .checkpoint = {},
                         .run = {}};
   bool dry_run = false;
   bool json = false;
 };
 
+// Of the layerwise objectives.
 FeatureLossKind loss_kind(const std::string& name) {
   if (name == "l2") return FeatureLossKind::kL2;
   return name == "softmax" ? FeatureLossKind::kSoftmax : FeatureLossKind::kAttentionMse;
@@ -88,9 +90,15 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   const bool l2 = job.loss.kind == FeatureLossKind::kL2;
   job.train.lr_z = options.lr_z.value_or(l2 ? 0.002 : 0.05);
   job.train.lr_alpha = options.lr_alpha.value_or(l2 ? 0.02 : 0.2);
-  // The baselines are used as drawn: Performer by its definition, DiJiang because its weights are
-  // learned from the next-token loss, which the layerwise objectives are not.
-  if (job.features.map != FeatureMap::kPrf) job.train.steps = 0;
+  job.direct = options.loss == "direct";
+  // The baselines by their definitions: Performer's features stay as drawn, of DiJiang's only the
+  // weights are learned, from the next-token loss.
+  if (job.features.map == FeatureMap::kPerformer) job.train.steps = 0;
+  if (job.features.map == FeatureMap::kDijiang) {
+    job.direct = true;
+    job.train.lr_z = 0;
+    job.train.lr_alpha = options.lr_alpha.value_or(0.02);
+  }
   job.run = {{"teacher", to_string(identity_of(checkpoint.config()))},
              {"strategy", job.plan ? "plan" : options.strategy},
              {"cost", job.plan ? job.plan->cost : job.allocate.cost},
@@ -98,7 +106,7 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
              {"samples", job.dof.sample.samples},
              {"features", options.features},
              {"init", options.init},
-             {"loss", options.loss},
+             {"loss", job.direct ? "direct" : options.loss},
              {"mask", options.mask},
              {"steps", job.train.steps},
              {"batch", job.batch},
@@ -194,7 +202,8 @@ void add_feature_options(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->type_name("J")
       ->check(whole_from(1));
-  app.add_option("--features", options.features, "the feature map; only prf is trained")
+  app.add_option("--features", options.features,
+                 "the feature map; performer is not trained, of dijiang the weights")
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"prf", "performer", "dijiang"}));
@@ -206,10 +215,12 @@ void add_feature_options(CLI::App& app, Options& options) {
 
 void add_training_options(CLI::App& app, Options& options) {
   DistillOptions& job = options.job;
-  app.add_option("--loss", options.loss, "the layerwise objective")
+  app.add_option("--loss", options.loss,
+                 "softmax, l2 and attention-mse train layer by layer; direct trains\n"
+                 "the whole model on the next token")
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"softmax", "l2", "attention-mse"}));
+      ->check(CLI::IsMember({"softmax", "l2", "attention-mse", "direct"}));
   app.add_option("--mask", options.mask, "pairs of query and key in the objective")
       ->capture_default_str()
       ->type_name("NAME")
@@ -231,6 +242,7 @@ void add_training_options(CLI::App& app, Options& options) {
          "T", whole_from(1));
   number("--checkpoint-every", job.checkpoint_every, "steps between two checkpoints", "N",
          whole_from(1));
+  app.add_flag("--recompute", job.recompute, "with direct: less memory for a third more time");
   app.add_flag("--resume", job.resume, "go on with the run that was cut short (same options)");
   app.add_flag("--dry-run", options.dry_run, "only estimate time and memory");
 }

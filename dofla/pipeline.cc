@@ -6,6 +6,7 @@
 #include "dofla/core/error.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/train/direct.h"
 
 namespace dofla {
 namespace {
@@ -57,11 +58,18 @@ FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
   return init_features(plan, draw);
 }
 
+Objective objective_of(const Checkpoint& checkpoint, const Transformer& teacher,
+                       const DistillOptions& options) {
+  return options.direct ? direct_objective(checkpoint, {options.device, options.recompute})
+                        : layerwise_objective(teacher, options.loss);
+}
+
 // FeatureSet → trained FeatureSet
-void train_features(const Transformer& teacher, const DistillText& text,
-                    const DistillOptions& options, const Progress& progress, Distilled& result) {
-  FeatureTrainer trainer(draw_features(teacher, text, options, result.plan),
-                         layerwise_objective(teacher, options.loss), options.train);
+void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
+                    const DistillText& text, const DistillOptions& options,
+                    const Progress& progress, Distilled& result) {
+  FeatureTrainer trainer(draw_features(teacher, text, options, result.plan).to(options.device),
+                         objective_of(checkpoint, teacher, options), options.train);
   if (options.resume) trainer.restore(options.checkpoint, options.run);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   const auto start = std::chrono::steady_clock::now();
@@ -83,12 +91,12 @@ void train_features(const Transformer& teacher, const DistillText& text,
 
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {
-  const Transformer teacher(checkpoint);
+  const Transformer teacher(checkpoint, options.device);
   Distilled result;
   choose_dimensions(teacher, text, options, progress, result);
-  train_features(teacher, text, options, progress, result);
+  train_features(checkpoint, teacher, text, options, progress, result);
 
-  const Transformer student = make_linear_model(checkpoint, result.features);
+  const Transformer student = make_linear_model(checkpoint, result.features, options.device);
   int64_t tokens = 0;
   for (const TokenIds& sequence : text.held_out)
     tokens += static_cast<int64_t>(sequence.size()) - 1;
@@ -104,17 +112,18 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
 
 double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& text,
                             const DistillOptions& options) {
-  const Transformer teacher(checkpoint);
+  const Transformer teacher(checkpoint, options.device);
   const DimensionPlan plan = options.plan
                                  ? *options.plan
                                  : fixed_plan(identity_of(teacher.config()), options.allocate.cost);
   require_fits(plan, teacher.config());
-  FeatureTrainer trainer(init_features(plan, {}), layerwise_objective(teacher, options.loss),
-                         options.train);
+  FeatureTrainer trainer(init_features(plan, {}).to(options.device),
+                         objective_of(checkpoint, teacher, options), options.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   trainer.step(batches.at(0));  // the first one also pays for reading the weights
   const auto start = std::chrono::steady_clock::now();
   trainer.step(batches.at(1));
+  options.device.synchronize();
   return seconds_since(start);
 }
 

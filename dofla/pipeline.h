@@ -27,10 +27,13 @@ struct DistillOptions {
   DofOptions dof;
   int64_t dof_sequences = 16;  // of the training text, for the degrees of freedom
   FeatureOptions features = {.map = FeatureMap::kPrf, .init = FeatureInit::kPairs, .samples = {}};
-  FeatureLossOptions loss;
+  FeatureLossOptions loss;  // of the layerwise objective
+  bool direct = false;      // instead: the next-token loss of the whole student
+  bool recompute = false;   // with `direct`: less memory for more time
   TrainOptions train;
   int64_t batch = 8;
   uint64_t seed = 0;  // of features and batches
+  Device device;
 
   fs::path checkpoint;            // where the training is kept; empty: nowhere
   int64_t checkpoint_every = 50;  // steps

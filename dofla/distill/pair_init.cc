@@ -45,11 +45,13 @@ void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   const int64_t heads = plan_.model.heads, size = plan_.model.head_size, tokens = q.size(2);
   const int64_t seen = ++offered_[static_cast<size_t>(layer)];
   const double quarter = std::pow(static_cast<double>(size), 0.25);
+  const Tensor all_queries = q.to(Device()).to(DType::kF32);
+  const Tensor all_keys = k.to(Device()).to(DType::kF32);
   parallel_for(heads, [&](int64_t head) {
     const size_t at = static_cast<size_t>(layer * heads + head);
     const int64_t count = plan_.heads[static_cast<size_t>(layer)][static_cast<size_t>(head)];
-    const float* queries = q.data<float>() + head * tokens * size;
-    const float* keys = k.data<float>() + head / (heads / k.size(1)) * tokens * size;
+    const float* queries = all_queries.data<float>() + head * tokens * size;
+    const float* keys = all_keys.data<float>() + head / (heads / k.size(1)) * tokens * size;
     const int64_t due = (count * std::min(seen, sequences_) + sequences_ - 1) / sequences_;
     while (static_cast<int64_t>(rows_[at].size()) < due * size) {
       const auto i = static_cast<int64_t>(random_[at].below(static_cast<uint64_t>(tokens)));

@@ -48,8 +48,10 @@ void QueryKeySampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   const int64_t B = q.size(0), T = q.size(2), D = config_.head_size;
   require_shape(q, {B, config_.heads, T, D}, "q");
   require_shape(k, {B, config_.kv_heads, T, D}, "k");
-  const float* queries = q.data<float>();
-  const float* keys = k.data<float>();
+  const Tensor all_queries = q.to(Device()).to(DType::kF32);
+  const Tensor all_keys = k.to(Device()).to(DType::kF32);
+  const float* queries = all_queries.data<float>();
+  const float* keys = all_keys.data<float>();
 
   const int64_t group = config_.heads / config_.kv_heads;
   const int64_t first = offered_[static_cast<size_t>(layer)];

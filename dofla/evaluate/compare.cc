@@ -29,7 +29,9 @@ struct LayerError {
   double signal = 0;
   double error = 0;
 
-  void add(const Tensor& teacher, const Tensor& student) {
+  void add(const Tensor& teacher_output, const Tensor& student_output) {
+    const Tensor teacher = teacher_output.to(Device()).to(DType::kF32);
+    const Tensor student = student_output.to(Device()).to(DType::kF32);
     for (int64_t i = 0; i < teacher.count(); ++i) {
       const double t = teacher.data<float>()[i], s = student.data<float>()[i];
       signal += t * t;

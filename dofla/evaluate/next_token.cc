@@ -13,7 +13,8 @@ SequenceLoss next_token_loss(const Transformer& model, const TokenIds& ids) {
   const Tensor sequence = to_tensor(ids);
   const Tensor hidden = model.forward(sequence).reshape({length, model.config().width});
   const Tensor losses = cross_entropy(hidden.slice(0, length - 1), model.weights().head,
-                                      sequence.reshape({length}).slice(1, length));
+                                      sequence.reshape({length}).slice(1, length))
+                            .to(Device());
   double sum = 0;
   for (int64_t i = 0; i < length - 1; ++i) sum += losses.data<float>()[i];
   return {length - 1, sum / static_cast<double>(length - 1)};

@@ -21,7 +21,7 @@ Tensor next_logits(const Transformer& model, const TokenIds& ids, DecodeState& s
   const int64_t tokens = hidden.size(1);
   const Tensor rows = hidden.reshape({tokens, hidden.size(2)});
   const Tensor logits = model.logits(rows.slice(tokens - 1, tokens));
-  return logits.reshape({logits.size(1)});
+  return logits.reshape({logits.size(1)}).to(Device());
 }
 
 }  // namespace

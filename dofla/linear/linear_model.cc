@@ -58,11 +58,12 @@ bool is_linear(const Checkpoint& checkpoint) {
   return checkpoint.config_json().contains(kBlock);
 }
 
-Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features) {
+Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
+                              const Device& device) {
   std::vector<std::unique_ptr<Attention>> attention;
   for (const Features& layer : features.layers)
-    attention.push_back(std::make_unique<LinearAttention>(layer));
-  return Transformer(teacher, std::move(attention));
+    attention.push_back(std::make_unique<LinearAttention>(layer.to(device)));
+  return Transformer(teacher, std::move(attention), device);
 }
 
 FeatureSet load_features(const Checkpoint& checkpoint) {
@@ -83,9 +84,9 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
       [&](const std::string& name, const Shape& shape) { return checkpoint.tensor(name, shape); });
 }
 
-Transformer load_model(const Checkpoint& checkpoint) {
-  if (!is_linear(checkpoint)) return Transformer(checkpoint);
-  return make_linear_model(checkpoint, load_features(checkpoint).clone());
+Transformer load_model(const Checkpoint& checkpoint, const Device& device) {
+  if (!is_linear(checkpoint)) return Transformer(checkpoint, device);
+  return make_linear_model(checkpoint, load_features(checkpoint).clone(), device);
 }
 
 void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
@@ -93,7 +94,7 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
   NamedTensors tensors;
   for (const std::string& name : teacher.names())
     if (!name.starts_with(kBlock)) tensors.emplace_back(name, teacher.tensor(name));
-  for (auto& named : to_tensors(features)) tensors.push_back(std::move(named));
+  for (auto& named : to_tensors(features.to(Device()))) tensors.push_back(std::move(named));
   write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
 
   Json config = teacher.config_json();

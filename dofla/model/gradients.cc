@@ -13,7 +13,7 @@ void append_features(size_t layer, const Tensor& z, const Tensor& log_alpha, Nam
 }
 
 Tensor zeros_like(const Tensor& tensor) {
-  return Tensor::zeros(tensor.shape());
+  return Tensor::zeros(tensor.shape(), DType::kF32, tensor.device());
 }
 
 }  // namespace
@@ -23,8 +23,12 @@ std::string feature_name(size_t layer, std::string_view what) {
 }
 
 void Gradients::clear() {
-  for (auto& [name, tensor] : parameters(*this))
-    std::memset(tensor.mutable_raw(), 0, static_cast<size_t>(tensor.bytes()));
+  for (auto& [name, tensor] : parameters(*this)) {
+    if (tensor.device().is_cuda())
+      zero_bytes(tensor.device(), tensor.mutable_raw(), tensor.bytes());
+    else
+      std::memset(tensor.mutable_raw(), 0, static_cast<size_t>(tensor.bytes()));
+  }
 }
 
 Gradients new_gradients(const Transformer& model, Trained what) {

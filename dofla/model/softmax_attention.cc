@@ -10,11 +10,18 @@ namespace {
 
 // Copies the first `count` tokens of every head of `from` behind the first `at` tokens of `to`.
 void copy_tokens(const Tensor& from, int64_t count, Tensor& to, int64_t at) {
-  const int64_t heads = from.size(0) * from.size(1), size = from.size(3);
-  for (int64_t h = 0; h < heads; ++h)
-    std::memcpy(to.data<float>() + (h * to.size(2) + at) * size,
-                from.data<float>() + h * from.size(2) * size,
-                static_cast<size_t>(count * size) * sizeof(float));
+  const int64_t heads = from.size(0) * from.size(1);
+  const int64_t token = from.size(3) * size_in_bytes(from.dtype());
+  const auto* source = static_cast<const std::byte*>(from.raw());
+  auto* target = static_cast<std::byte*>(to.mutable_raw());
+  for (int64_t h = 0; h < heads; ++h) {
+    const std::byte* here = source + h * from.size(2) * token;
+    std::byte* there = target + (h * to.size(2) + at) * token;
+    if (from.device().is_cuda())
+      copy_bytes(from.device(), here, to.device(), there, count * token);
+    else
+      std::memcpy(there, here, static_cast<size_t>(count * token));
+  }
 }
 
 struct KeyValueCache : AttentionState {
@@ -36,7 +43,7 @@ struct KeyValueCache : AttentionState {
     const int64_t needed = tokens + new_k.size(2);
     if (!k.defined() || needed > k.size(2)) {
       const int64_t doubled = k.defined() ? 2 * k.size(2) : 64;
-      grow(new_k.shape(), std::max(needed, std::min(doubled, context)));
+      grow(new_k, std::max(needed, std::min(doubled, context)));
     }
     copy_tokens(new_k, new_k.size(2), k, tokens);
     copy_tokens(new_v, new_v.size(2), v, tokens);
@@ -44,9 +51,11 @@ struct KeyValueCache : AttentionState {
   }
 
  private:
-  void grow(Shape shape, int64_t capacity) {
+  void grow(const Tensor& like, int64_t capacity) {
+    Shape shape = like.shape();
     shape[2] = capacity;
-    Tensor larger_k(shape), larger_v(shape);
+    Tensor larger_k(shape, like.dtype(), like.device()),
+        larger_v(shape, like.dtype(), like.device());
     if (tokens > 0) {
       copy_tokens(k, tokens, larger_k, 0);
       copy_tokens(v, tokens, larger_v, 0);

@@ -55,13 +55,14 @@ DecodeState DecodeState::fork(int64_t copies) const {
   return copy;
 }
 
-Transformer::Transformer(const Checkpoint& checkpoint)
-    : Transformer(checkpoint, softmax_everywhere(checkpoint.config())) {}
+Transformer::Transformer(const Checkpoint& checkpoint, const Device& device)
+    : Transformer(checkpoint, softmax_everywhere(checkpoint.config()), device) {}
 
 Transformer::Transformer(const Checkpoint& checkpoint,
-                         std::vector<std::unique_ptr<Attention>> attention)
+                         std::vector<std::unique_ptr<Attention>> attention, const Device& device)
     : config_(checkpoint.config()),
-      weights_(load_weights(checkpoint)),
+      weights_(device.is_cuda() ? on_gpu(load_weights(checkpoint), device)
+                                : load_weights(checkpoint)),
       frequencies_(rope_frequencies(config_.rope)),
       attention_(std::move(attention)) {
   require(static_cast<int64_t>(attention_.size()) == config_.layers,
@@ -123,7 +124,7 @@ Tensor Transformer::forward(const Tensor& ids, const ForwardOptions& options) co
 }
 
 Tensor Transformer::logits(const Tensor& hidden) const {
-  return matmul(hidden, weights_.head);
+  return matmul(hidden, weights_.head, DType::kF32);
 }
 
 }  // namespace dofla

@@ -48,18 +48,22 @@ class Transformer {
  public:
   // Weights stay where they are, mapped and in their own type. Throws Error on a missing or
   // misshapen tensor.
-  explicit Transformer(const Checkpoint& checkpoint);  // softmax attention in every layer
-  Transformer(const Checkpoint& checkpoint, std::vector<std::unique_ptr<Attention>> attention);
+  // On a GPU they are copies in BF16, with norms in F32.
+  explicit Transformer(const Checkpoint& checkpoint, const Device& device = {});  // softmax
+  Transformer(const Checkpoint& checkpoint, std::vector<std::unique_ptr<Attention>> attention,
+              const Device& device = {});
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
+  const Device& device() const { return weights_.token_embedding.device(); }
   const Attention& attention(int64_t layer) const {
     return *attention_[static_cast<size_t>(layer)];
   }
 
   DecodeState new_state() const;
 
-  // Hidden states after the final norm, [B, T, C] in float32; undefined with heads_only. Throws
+  // Hidden states after the final norm, [B, T, C] in float32 (BF16 on a GPU); undefined with
+  // heads_only. Throws
   // std::invalid_argument on ids outside the vocabulary or positions past the context.
   Tensor forward(const Tensor& ids,  // [B, T], I64
                  const ForwardOptions& options = {}) const;
@@ -73,7 +77,7 @@ class Transformer {
   // Replaces the mapped weights by float32 copies that an optimizer can write to.
   void make_trainable();
 
-  // Next-token logits [N, V] of hidden rows [N, C].
+  // Next-token logits [N, V] in float32 of hidden rows [N, C].
   Tensor logits(const Tensor& hidden) const;
 
  private:

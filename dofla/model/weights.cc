@@ -58,6 +58,28 @@ Weights transform(const Weights& weights, const std::function<Tensor(const Tenso
   return out;
 }
 
+Weights on_gpu(const Weights& weights, const Device& gpu) {
+  Weights named_less = weights;
+  named_less.parameters.clear();
+  Weights out = transform(named_less, [&](const Tensor& tensor) {
+    const bool narrow = tensor.dtype() == DType::kBF16;
+    return (narrow ? tensor : tensor.to(DType::kF32).to(DType::kBF16)).to(gpu);
+  });
+  const auto keep_f32 = [&](const NormWeights& from, NormWeights& to) {
+    to = {from.weight.to(gpu), from.bias.to(gpu)};
+  };
+  keep_f32(weights.final_norm, out.final_norm);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerWeights& from = weights.layers[i];
+    LayerWeights& to = out.layers[i];
+    keep_f32(from.attention_norm, to.attention_norm);
+    keep_f32(from.mlp_norm, to.mlp_norm);
+    to.q_norm = from.q_norm.to(gpu);
+    to.k_norm = from.k_norm.to(gpu);
+  }
+  return out;
+}
+
 Tensor WeightReader::remember(const std::string& name, const Tensor& tensor) {
   parameters_.emplace_back(name, tensor);
   return tensor;

@@ -35,23 +35,6 @@ void relu_backward(const Tensor& x, Tensor& grad) {
   x.device().is_cuda() ? cuda::relu_backward(x, grad) : cpu::relu_backward(x, grad);
 }
 
-void gelu_backward(const Tensor& x, Tensor& grad) {
-  require_shape(grad, x.shape(), "gelu_backward");
-  cpu::gelu_backward(x, grad);
-}
-void gelu_tanh_backward(const Tensor& x, Tensor& grad) {
-  require_shape(grad, x.shape(), "gelu_tanh_backward");
-  cpu::gelu_tanh_backward(x, grad);
-}
-void silu_backward(const Tensor& x, Tensor& grad) {
-  require_shape(grad, x.shape(), "silu_backward");
-  cpu::silu_backward(x, grad);
-}
-void relu_backward(const Tensor& x, Tensor& grad) {
-  require_shape(grad, x.shape(), "relu_backward");
-  cpu::relu_backward(x, grad);
-}
-
 void multiply(Tensor& x, const Tensor& y) {
   require_shape(y, x.shape(), "multiply");
   x.device().is_cuda() ? cuda::multiply(x, y) : cpu::multiply(x, y);

@@ -39,19 +39,6 @@ void add_weight_gradient(const Tensor& x,       // [R, K], F32
                          const Tensor& grad_y,  // [R, N], F32
                          Linear& gradient);
 
-// The layer read from its outputs to its inputs: the same weight, the other layout, no bias.
-Linear transposed(const Linear& linear);
-
-// The gradient of x in y = matmul(x, linear).
-Tensor matmul_backward(const Tensor& grad_y,   // [R, N], F32
-                       const Linear& linear);  // -> [R, K], F32
-
-// The gradients of weight and bias, added to a layer of F32 accumulators that is laid out like the
-// one of the forward.
-void add_weight_gradient(const Tensor& x,       // [R, K], F32
-                         const Tensor& grad_y,  // [R, N], F32
-                         Linear& gradient);
-
 // Next-token cross-entropy −log softmax(W x)[target] of every row, in nats. Logits exist only a
 // panel of the vocabulary at a time.
 Tensor cross_entropy(const Tensor& x,         // [R, K], F32

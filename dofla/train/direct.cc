@@ -1,0 +1,32 @@
+#include "dofla/train/direct.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "dofla/linear/linear_model.h"
+#include "dofla/train/next_token_gradient.h"
+
+namespace dofla {
+
+Objective direct_objective(const Checkpoint& teacher, const DirectOptions& options) {
+  Objective objective;
+  objective.per_layer = false;
+  // The student is made with the first features it is given and shares their memory from then on:
+  // each step sees what the optimizer made of them.
+  auto student = std::make_shared<std::optional<Transformer>>();
+  objective.run = [teacher, options, student](const Tensor& ids, const FeatureSet& features,
+                                              const Objective::Take& take) {
+    if (!*student) student->emplace(make_linear_model(teacher, features, options.device));
+    Gradients gradients = new_gradients(**student, {.features = true});
+    const double loss = next_token_gradient(**student, ids, options.recompute, gradients);
+    for (size_t i = 0; i < features.layers.size(); ++i) {
+      Tensor per_head({features.layers[i].heads()}, DType::kF64);
+      std::fill_n(per_head.data<double>(), per_head.count(), loss);
+      take(static_cast<int64_t>(i), {per_head.to(options.device), gradients.features[i].z,
+                                     gradients.features[i].log_alpha});
+    }
+  };
+  return objective;
+}
+
+}  // namespace dofla
