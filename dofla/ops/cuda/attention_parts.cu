@@ -1,5 +1,4 @@
 #include "dofla/ops/cuda/attention_parts.h"
-
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/vector.cuh"
 

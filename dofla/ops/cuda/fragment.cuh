@@ -1,6 +1,7 @@
 // Matrices in shared memory and registers as operands of tensor-core products. A bf16 element is
 // one bf16 number; a float32 element is three that add up to it, and the products that matter in
-// float32 are all taken, so that one kernel serves both types: fast for the one, exact for the other.
+// float32 are all taken, so that one kernel serves both types: fast for the one, exact for the
+// other.
 #pragma once
 
 #include "dofla/ops/cuda/tile_mma.cuh"

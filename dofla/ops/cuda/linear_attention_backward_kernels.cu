@@ -1,8 +1,8 @@
-// With D_i the denominator of row i, g_i its output's gradient and e_i = g_i·out_i, every pair j ≤ i
-// receives ∂loss / ∂log(φ̃_m(q_i) φ̃_m(k_j)) = ψ_im φ̃_m(k_j) (g_i·v_j − e_i), ψ_im = φ̃_m(q_i) / D_i.
-// The gradients of queries sum over earlier keys; those of keys and values over later queries, which
-// is the same with time running backwards. Each sweep owns rows x_i with vectors u_i and passes over
-// rows y_j with vectors w_j:
+// With D_i the denominator of row i, g_i its output's gradient and e_i = g_i·out_i, every pair j ≤
+// i receives ∂loss / ∂log(φ̃_m(q_i) φ̃_m(k_j)) = ψ_im φ̃_m(k_j) (g_i·v_j − e_i), ψ_im = φ̃_m(q_i) /
+// D_i. The gradients of queries sum over earlier keys; those of keys and values over later queries,
+// which is the same with time running backwards. Each sweep owns rows x_i with vectors u_i and
+// passes over rows y_j with vectors w_j:
 //   queries:  x = q, u = g,  y = k, w = v, c = 1    keys:  x = k, u = v,  y = q, w = g, c = e
 // and both are independent, so that one launch does them side by side.
 #include <cmath>
@@ -63,9 +63,8 @@ __device__ __forceinline__ void own_factors(const typename Tiling::Logs& logs, i
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const bool taken = row + 8 * half < rows;
-      factors.pair[n][half] = {
-          taken ? fast_exp(logs[n][2 * half] + shared.peak[m]) : 0.0f,
-          taken ? fast_exp(logs[n][2 * half + 1] + shared.peak[m + 1]) : 0.0f};
+      factors.pair[n][half] = {taken ? fast_exp(logs[n][2 * half] + shared.peak[m]) : 0.0f,
+                               taken ? fast_exp(logs[n][2 * half + 1] + shared.peak[m + 1]) : 0.0f};
     }
   }
 }
@@ -103,8 +102,8 @@ __device__ __forceinline__ void feature_gradients(const typename Tiling::Factors
   for (int n = 0; n < Tiling::kBlocks; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      gradients[n][i] -= (kKeys ? 1.0f : e[16 * warp + g + i / 2 * 8]) *
-                         shared.faded[8 * n + 2 * c + i % 2];
+      gradients[n][i] -=
+          (kKeys ? 1.0f : e[16 * warp + g + i / 2 * 8]) * shared.faded[8 * n + 2 * c + i % 2];
   }
   add_product<Tiling, Tiling::kTile / 16>(pairs, warp + 1, factors, 0, groups, gradients);
 #pragma unroll
@@ -154,22 +153,19 @@ __device__ void sweep(const BackwardArguments& a) {
   const BlockFeatures f = features_of_block(a.features, kTile, blockIdx.x);
   const int64_t b_index = blockIdx.y;
   const int h = f.head, key_head = h / a.group;
-  const Line<const T> q = line_of<const T, kKeys>(a.q, b_index, h, a.tokens);
-  const Line<const T> k = line_of<const T, kKeys>(a.k, b_index, key_head, a.tokens);
-  const Line<const T> v = line_of<const T, kKeys>(a.v, b_index, key_head, a.tokens);
-  const Line<const T> g_rows = line_of<const T, kKeys>(a.g, b_index, h, a.tokens);
   const auto place = [&](int position) {  // in [B, H, T]
     return (b_index * a.heads + h) * a.tokens + (kKeys ? a.tokens - 1 - position : position);
   };
   const auto load_chunk = [&](int begin, int stage) {
-    const auto load = [&](int which, const Line<const T>& line) {
+    const auto load = [&](int which, const HeadRows& rows, int head) {
+      const Line<const T> line = line_of<const T, kKeys>(rows, b_index, head, a.tokens);
       load_rows<kTile, kWidth, Tiling::kThreads>(tile(stage, which), line.at(begin), line.step,
                                                  a.tokens - begin, a.width, a.packed);
     };
-    load(0, kKeys ? k : q);
-    load(1, kKeys ? v : g_rows);
-    load(2, kKeys ? q : k);
-    load(3, kKeys ? g_rows : v);
+    load(kKeys ? 2 : 0, a.q, h);
+    load(kKeys ? 0 : 2, a.k, key_head);
+    load(kKeys ? 1 : 3, a.v, key_head);
+    load(kKeys ? 3 : 1, a.g, h);
     const int row = threadIdx.x;
     if (row < kTile) {
       const bool valid = begin + row < a.tokens;
@@ -218,8 +214,7 @@ __device__ void sweep(const BackwardArguments& a) {
       log_features<Tiling>(x, directions, f, shared.offset, kKeys ? norms : query_less, -INFINITY,
                            log_own);
     }
-    const int rows =
-        settle_peaks<Tiling>(log_other, min(kTile, a.tokens - begin), log_max, shared);
+    const int rows = settle_peaks<Tiling>(log_other, min(kTile, a.tokens - begin), log_max, shared);
     const int next = begin + rows;
     if (kStages == 2 && next < a.tokens) load_chunk(next, stage ^ 1);
 
@@ -447,7 +442,8 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
     PartShape key_rows = rows;
     key_rows.heads = s.key_heads;
     then(launch_sum_parts(key_rows, shared_by, room.k, gradients.k, stream));
-    if (status == cudaSuccess) then(launch_sum_parts(key_rows, shared_by, room.v, gradients.v, stream));
+    if (status == cudaSuccess)
+      then(launch_sum_parts(key_rows, shared_by, room.v, gradients.v, stream));
   }
   return status;
 }

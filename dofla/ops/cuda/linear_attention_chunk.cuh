@@ -4,9 +4,9 @@
 //   peak_m = max_j l_jm,   a_m = Σ_j exp(l_jm − peak_m) c_j,   b_m = Σ_j exp(l_jm − peak_m) w_j,
 // l_jm being the log feature of row j. In the forward the rows are keys, w values and c is 1.
 //
-// A chunk ends before a row that exceeds, in any feature, what the chunk's first row may see by more
-// than e^60. Whatever a row may see is then at least e^-60 relative to the peaks that the chunk
-// shares, while factors vanish below e^-87: what is lost is below e^-27 of any sum.
+// A chunk ends before a row that exceeds, in any feature, what the chunk's first row may see by
+// more than e^60. Whatever a row may see is then at least e^-60 relative to the peaks that the
+// chunk shares, while factors vanish below e^-87: what is lost is below e^-27 of any sum.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,9 @@ namespace dofla::cuda {
 
 constexpr float kLargestStep = 60.0f;
 
-__device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
+__device__ __forceinline__ float fast_exp(float x) {
+  return fast_exp2(x * 1.4426950408889634f);
+}
 
 template <class T, int kHeadWidth>
 struct ChunkTiling {
@@ -37,8 +39,8 @@ struct ChunkTiling {
   static constexpr int kColumns = kWidth < 64 ? kWidth : 64;  // of an output at a time
   using RowTile = Tile<T, kStride>;
   using Wide = WideTile<T, kStride>;
-  using Logs = float[kBlocks][4];        // [16, kTile] of a warp
-  using Values = float[kWidth / 8][4];   // [16, D] of a warp
+  using Logs = float[kBlocks][4];       // [16, kTile] of a warp
+  using Values = float[kWidth / 8][4];  // [16, D] of a warp
   static constexpr int kColumnGroups = kColumns / 16;
   using Columns = float[kColumns / 8][4];
   using Factors = RoundedSums<T, kBlocks>;
@@ -365,10 +367,10 @@ __device__ __forceinline__ void add_outer(typename Tiling::RowTile factors,
 // FeatureTable and tile counts of a layer, or nothing where they do not suit the kernels.
 struct FeatureParts {
   bool valid = false;
-  int64_t total = 0;   // ΣM
-  PartTable parts;     // of every head: blocks of at most `tile` features
+  int64_t total = 0;  // ΣM
+  PartTable parts;    // of every head: blocks of at most `tile` features
   FeatureTable table;
-  int64_t count = 0;   // of all parts
+  int64_t count = 0;  // of all parts
 };
 
 inline FeatureParts feature_parts(const LinearAttentionShape& s, const int64_t* counts) {

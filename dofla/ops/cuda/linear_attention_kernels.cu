@@ -1,13 +1,12 @@
 // The forward, chunk by chunk. A head with more features than a block takes is shared by several
 // blocks, each with the whole attention over its own features; their outputs are merged afterwards.
-// Where sequences and heads are too few to fill the GPU, a sequence is cut into segments: their sums
-// first, then what each segment has before it, then all segments side by side.
-#include "dofla/ops/cuda/linear_attention_kernels.h"
-
+// Where sequences and heads are too few to fill the GPU, a sequence is cut into segments: their
+// sums first, then what each segment has before it, then all segments side by side.
 #include <cmath>
 
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/linear_attention_chunk.cuh"
+#include "dofla/ops/cuda/linear_attention_kernels.h"
 
 namespace dofla::cuda {
 namespace {
@@ -183,8 +182,8 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
   const T* v = head_of<T>(a.v, b_index, h / a.group);
   const auto load_chunk = [&](int begin, int stage) {
     const auto load = [&](int which, const T* head, int64_t step) {
-      load_rows<Tiling::kTile, kWidth, Tiling::kThreads>(
-          tile(stage, which), head + begin * step, step, end - begin, a.width, a.packed);
+      load_rows<Tiling::kTile, kWidth, Tiling::kThreads>(tile(stage, which), head + begin * step,
+                                                         step, end - begin, a.width, a.packed);
     };
     if (kOutput) load(0, q, a.q.token_step);
     load(1, k, a.k.token_step);
@@ -237,11 +236,10 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
                               a.width % 2 == 0, a.parts + (part * a.tokens + begin) * a.width,
                               a.width);
       else
-        write_outputs<Tiling>(query, weights, sums, values, f.groups(), rows, denominator, a.width,
-                              a.packed_out,
-                              head_of<T>(a.out, b_index, h) + begin * a.out.token_step,
-                              a.out.token_step);
-      float* logs = a.parts != nullptr   ? a.part_logs + part * a.tokens
+        write_outputs<Tiling>(
+            query, weights, sums, values, f.groups(), rows, denominator, a.width, a.packed_out,
+            head_of<T>(a.out, b_index, h) + begin * a.out.token_step, a.out.token_step);
+      float* logs = a.parts != nullptr     ? a.part_logs + part * a.tokens
                     : a.log_sum != nullptr ? a.log_sum + head * a.tokens
                                            : nullptr;
 #pragma unroll
@@ -272,7 +270,8 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
 }
 
 // The sums of each segment alone become the sums of all that lies before it; `sums` is what lies
-// before the first and becomes what the next token will see. A block a feature, a thread a coordinate.
+// before the first and becomes what the next token will see. A block a feature, a thread a
+// coordinate.
 __global__ void accumulate_segments(LinearAttentionSums of, LinearAttentionSums before,
                                     LinearAttentionSums sums, int segments, int64_t width) {
   const int64_t m = blockIdx.x, total = gridDim.x, b = blockIdx.y, d = threadIdx.x;
@@ -390,10 +389,9 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
     a.parts = room + (segments > 1 ? 2 * sums_floats(s.batch * segments, f.total, s.width) : 0);
     a.part_logs = a.parts + s.batch * f.count * s.tokens * s.width;
   }
-  const cudaError_t status =
-      s.element == Element::kF32
-          ? launch_passes<float>(s, a, f.count, sums, room, stream)
-          : launch_passes<__nv_bfloat16>(s, a, f.count, sums, room, stream);
+  const cudaError_t status = s.element == Element::kF32
+                                 ? launch_passes<float>(s, a, f.count, sums, room, stream)
+                                 : launch_passes<__nv_bfloat16>(s, a, f.count, sums, room, stream);
   if (status != cudaSuccess || a.parts == nullptr) return status;
   return launch_merge_parts({s.element, s.batch, s.heads, f.count, s.tokens, s.width}, f.parts,
                             a.parts, a.part_logs, out, log_sum, stream);

@@ -1,9 +1,9 @@
-// Causal linear attention with positive features on a GPU: prefill, one token of many sequences, and
-// gradients. As dofla/ops/linear_attention.h says, sums over keys are kept relative to the largest
-// φ̃_m so far, feature by feature, in float32, and there is no ε. Log features are exact to 2^-17 of
-// |z||x| for bf16 inputs and to float32 for float32 inputs; bounded factors enter products in the
-// inputs' type. The same input gives the same bits. Nothing is allocated and nothing waits: the
-// caller brings the workspace, and every launch can be captured in a graph.
+// Causal linear attention with positive features on a GPU: prefill, one token of many sequences,
+// and gradients. As dofla/ops/linear_attention.h says, sums over keys are kept relative to the
+// largest φ̃_m so far, feature by feature, in float32, and there is no ε. Log features are exact to
+// 2^-17 of |z||x| for bf16 inputs and to float32 for float32 inputs; bounded factors enter products
+// in the inputs' type. The same input gives the same bits. Nothing is allocated and nothing waits:
+// the caller brings the workspace, and every launch can be captured in a graph.
 #pragma once
 
 #include "dofla/ops/cuda/head_rows.h"
@@ -36,13 +36,13 @@ struct LinearAttentionSums {
 int64_t linear_attention_workspace_bytes(const LinearAttentionShape& shape,
                                          const LinearAttentionFeatures& features);
 
-// Attends T new tokens to themselves and to those in `sums`, which then holds them too. Without sums
-// (log_max null) the tokens are the whole sequence.
+// Attends T new tokens to themselves and to those in `sums`, which then holds them too. Without
+// sums (log_max null) the tokens are the whole sequence.
 cudaError_t launch_linear_attention(const LinearAttentionShape& shape,
                                     const LinearAttentionFeatures& features,
-                                    const HeadRows& q,       // [B, H, T, D]
-                                    const HeadRows& k,       // [B, Hkv, T, D]
-                                    const HeadRows& v,       // [B, Hkv, T, D]
+                                    const HeadRows& q,  // [B, H, T, D]
+                                    const HeadRows& k,  // [B, Hkv, T, D]
+                                    const HeadRows& v,  // [B, Hkv, T, D]
                                     const LinearAttentionSums& sums,
                                     const HeadRowsOut& out,  // [B, H, T, D], in any order
                                     float* log_sum,  // [B, H, T]: log of the denominators, leaving

@@ -1,6 +1,6 @@
 // The recurrent form: a block takes one head of one sequence and passes over its sums once. Reading
-// and writing them is all that takes time, so everything that does not depend on the token's features
-// is asked for before they are computed.
+// and writing them is all that takes time, so everything that does not depend on the token's
+// features is asked for before they are computed.
 #include <algorithm>
 #include <cmath>
 
@@ -109,7 +109,7 @@ __device__ __forceinline__ void token_features(const StepArguments& a, int first
 
 // The head's peaks and a.
 struct HeadSums {
-  float *log_max, *a;  // [M]
+  float *log_max, *a;      // [M]
   float held_max, held_a;  // those of feature threadIdx.x, asked for early
 
   __device__ HeadSums(const LinearAttentionSums& sums, int64_t own, int count)
@@ -182,9 +182,8 @@ __global__ void __launch_bounds__(kThreads)
   float4 total = {};
   const auto pass = [&](int m, float4 old) {
     const float decay = f.decay[m], key = f.key[m], query = f.query[m];
-    const float4 fresh =
-        make_float4(fmaf(old.x, decay, key * v.x), fmaf(old.y, decay, key * v.y),
-                    fmaf(old.z, decay, key * v.z), fmaf(old.w, decay, key * v.w));
+    const float4 fresh = make_float4(fmaf(old.x, decay, key * v.x), fmaf(old.y, decay, key * v.y),
+                                     fmaf(old.z, decay, key * v.z), fmaf(old.w, decay, key * v.w));
     store_four(sums + static_cast<int64_t>(m) * a.width, d, a.width, a.packed, fresh);
     total.x = fmaf(query, fresh.x, total.x);
     total.y = fmaf(query, fresh.y, total.y);
@@ -197,7 +196,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int m = Rows::row(Rows::kHeld); m < count; m += Rows::kRows)
     pass(m, load_four(sums + static_cast<int64_t>(m) * a.width, d, a.width, a.packed));
 
-  // Rows of a warp, then warps.
+    // Rows of a warp, then warps.
 #pragma unroll
   for (int step = kLanes; step < 32; step *= 2) {
     total.x += __shfl_xor_sync(kWholeWarp, total.x, step);

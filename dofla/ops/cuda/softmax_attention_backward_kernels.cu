@@ -1,7 +1,7 @@
 // With P the probabilities, g the gradient of the output and e_i = g_i·out_i, a logit's gradient is
-// P_ij (g_i·v_j − e_i). One kernel, two roles: a block owns a tile of keys and sums dk and dv over the
-// queries that see them, or owns a tile of queries and sums dq over the keys that it sees. Computing
-// P twice is the price of sums in a fixed order.
+// P_ij (g_i·v_j − e_i). One kernel, two roles: a block owns a tile of keys and sums dk and dv over
+// the queries that see them, or owns a tile of queries and sums dq over the keys that it sees.
+// Computing P twice is the price of sums in a fixed order.
 #include <cmath>
 
 #include "dofla/ops/cuda/attention_parts.h"
@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(kThreads)
   const HeadRows other0 = kOwnKeys ? a.q : a.k, other1 = kOwnKeys ? a.g : a.v;
 
   const auto load_own = [&](const HeadRows& rows, int which) {
-    load_rows<kOwnTile, kWidth, kThreads>(
-        own_tile(which), head_of<T>(rows, b, h) + first * rows.token_step, rows.token_step,
-        own_rows - first, a.width, a.packed);
+    load_rows<kOwnTile, kWidth, kThreads>(own_tile(which),
+                                          head_of<T>(rows, b, h) + first * rows.token_step,
+                                          rows.token_step, own_rows - first, a.width, a.packed);
   };
   const auto place = [&](int pass) {  // head and first row of the other side
     const int tiles = passes.end - passes.begin;
@@ -250,7 +250,7 @@ cudaError_t launch_softmax_attention_backward(const SoftmaxAttentionShape& s, co
                                               const HeadRows& k, const HeadRows& v,
                                               const HeadRows& out, const float* log_sum,
                                               const HeadRows& grad_out,
-                                              const SoftmaxAttentionGradients& gradients,
+                                              const SoftmaxAttentionGradientsOut& gradients,
                                               void* workspace, cudaStream_t stream) {
   if (s.key_heads < 1 || s.heads % s.key_heads != 0 || s.queries > s.keys)
     return cudaErrorInvalidValue;

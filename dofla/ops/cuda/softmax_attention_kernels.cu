@@ -1,7 +1,5 @@
 // Blocks of queries pass over tiles of keys and keep, for every row, the largest logit so far and
 // sums relative to it.
-#include "dofla/ops/cuda/softmax_attention_kernels.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -9,14 +7,16 @@
 #include "dofla/ops/cuda/fragment.cuh"
 #include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/launch.cuh"
+#include "dofla/ops/cuda/softmax_attention_kernels.h"
 
 namespace dofla::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr float kLn2 = 0.6931471805599453f;
-// Sums are rescaled only when a logit exceeds their reference by this power of 2: between rescalings
-// terms stay below it, far from overflow, and the result does not depend on the reference.
+// Sums are rescaled only when a logit exceeds their reference by this power of 2: between
+// rescalings terms stay below it, far from overflow, and the result does not depend on the
+// reference.
 constexpr float kRescaleAt = 8.0f;
 
 template <class T, int kWidth>
@@ -186,11 +186,10 @@ __device__ __forceinline__ void write_rows(const Sums<T, kWidth>& sums, int firs
 #pragma unroll
       for (int n = 0; n < kWidth / 8; ++n)
         store_two(out + row * step, 8 * n + 2 * c, width, paired,
-                  sums.values[r][n][2 * half] * inverse,
-                  sums.values[r][n][2 * half + 1] * inverse);
+                  sums.values[r][n][2 * half] * inverse, sums.values[r][n][2 * half + 1] * inverse);
       if (log_sum != nullptr && c == 0)
-        log_sum[row] = total > 0.0f ? sums.largest[r][half] * scale * kLn2 + logf(total)
-                                    : -INFINITY;
+        log_sum[row] =
+            total > 0.0f ? sums.largest[r][half] * scale * kLn2 + logf(total) : -INFINITY;
     }
   }
 }
@@ -308,8 +307,8 @@ cudaError_t launch_forward(const SoftmaxAttentionShape& s, ForwardArguments a, v
   a.part_logs = a.parts + s.batch * parts * s.queries * s.width;
   const dim3 grid(static_cast<unsigned>(s.batch * s.heads * a.query_tiles),
                   static_cast<unsigned>(a.splits));
-  const cudaError_t status = launch(softmax_attention<T, kWidth>, grid, kThreads,
-                                    Tiles::kSharedBytes, stream, a);
+  const cudaError_t status =
+      launch(softmax_attention<T, kWidth>, grid, kThreads, Tiles::kSharedBytes, stream, a);
   if (status != cudaSuccess || a.splits == 1) return status;
   PartTable table;
   for (int h = 0; h <= s.heads; ++h) table.first[h] = h * a.splits;

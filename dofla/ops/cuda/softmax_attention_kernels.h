@@ -1,6 +1,7 @@
 // Causal softmax attention and its gradients, tile by tile: no T×T matrix is ever stored. Sums and
-// statistics are float32; probabilities enter the second product in the inputs' type. The same input
-// gives the same bits. Nothing is allocated and nothing waits: the caller brings the workspace.
+// statistics are float32; probabilities enter the second product in the inputs' type. The same
+// input gives the same bits. Nothing is allocated and nothing waits: the caller brings the
+// workspace.
 #pragma once
 
 #include "dofla/ops/cuda/head_rows.h"
@@ -27,7 +28,7 @@ cudaError_t launch_softmax_attention(const SoftmaxAttentionShape& shape,
                                      float* log_sum,          // [B, H, T]: log Σ exp, or null
                                      void* workspace, cudaStream_t stream);
 
-struct SoftmaxAttentionGradients {
+struct SoftmaxAttentionGradientsOut {
   HeadRowsOut q;  // [B, H, T, D]
   HeadRowsOut k;  // [B, Hkv, keys, D]
   HeadRowsOut v;  // [B, Hkv, keys, D]
@@ -40,7 +41,7 @@ cudaError_t launch_softmax_attention_backward(const SoftmaxAttentionShape& shape
                                               const HeadRows& k, const HeadRows& v,
                                               const HeadRows& out, const float* log_sum,
                                               const HeadRows& grad_out,
-                                              const SoftmaxAttentionGradients& gradients,
+                                              const SoftmaxAttentionGradientsOut& gradients,
                                               void* workspace, cudaStream_t stream);
 
 }  // namespace dofla::cuda
