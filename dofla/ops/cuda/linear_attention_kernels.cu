@@ -1,0 +1,400 @@
+// The forward, chunk by chunk. A head with more features than a block takes is shared by several
+// blocks, each with the whole attention over its own features; their outputs are merged afterwards.
+// Where sequences and heads are too few to fill the GPU, a sequence is cut into segments: their
+// sums first, then what each segment has before it, then all segments side by side.
+#include <cmath>
+
+#include "dofla/ops/cuda/launch.cuh"
+#include "dofla/ops/cuda/linear_attention_chunk.cuh"
+#include "dofla/ops/cuda/linear_attention_kernels.h"
+
+namespace dofla::cuda {
+namespace {
+
+struct ForwardArguments {
+  HeadRows q, k, v;
+  HeadRowsOut out;
+  float* log_sum;  // [B, H, T] or null
+  FeatureTable features;
+  const float *z, *log_alpha;
+  LinearAttentionSums before, after;  // [B, segments, ΣM], or null
+  int heads, group, tokens, width, total;
+  int segments, segment_tokens;
+  float inner_scale, norm_scale;
+  bool packed, packed_out;
+  float* parts;      // [B, P, T, D] when a head has several parts, or null
+  float* part_logs;  // [B, P, T]
+};
+
+template <class Tiling, class T>
+constexpr size_t forward_shared_bytes() {
+  return (Tiling::kWideElements + Tiling::kStages * 3 * Tiling::kElements) * sizeof(T) +
+         sizeof(ChunkShared<Tiling::kTile>);
+}
+
+// Factors exp(log q + peak − shift) with the row's largest as shift, and their share of the
+// denominators that comes from earlier chunks.
+template <class Tiling>
+__device__ __forceinline__ void query_factors(const typename Tiling::Logs& logs,
+                                              const ChunkShared<Tiling::kTile>& shared,
+                                              typename Tiling::Factors& factors, float (&shift)[2],
+                                              float (&denominator)[2]) {
+  const int c = threadIdx.x % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < Tiling::kBlocks; ++n) {
+      const int m = 8 * n + 2 * c;
+      most = fmaxf(most, fmaxf(logs[n][2 * half] + shared.peak[m],
+                               logs[n][2 * half + 1] + shared.peak[m + 1]));
+    }
+    shift[half] = quad_max(most);
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < Tiling::kBlocks; ++n) {
+      const int m = 8 * n + 2 * c;
+      factors.pair[n][half] = {fast_exp(logs[n][2 * half] + shared.peak[m] - shift[half]),
+                               fast_exp(logs[n][2 * half + 1] + shared.peak[m + 1] - shift[half])};
+      // What the products will see, so that weights add up to one.
+      const float2 rounded = factors.pair[n][half].floats();
+      sum = fmaf(rounded.x, shared.faded[m], fmaf(rounded.y, shared.faded[m + 1], sum));
+    }
+    denominator[half] = quad_sum(sum);
+  }
+}
+
+// Weights Σ_m query_im key_jm of the keys j ≤ i of the chunk, and their share of the denominators.
+template <class Tiling>
+__device__ __forceinline__ void pair_weights(const typename Tiling::Factors& query,
+                                             typename Tiling::RowTile keys, int groups,
+                                             typename Tiling::Factors& weights,
+                                             float (&denominator)[2]) {
+  typename Tiling::Logs sums;
+  dot_earlier<Tiling>([&](int k) { return query.left(k % (Tiling::kTile / 16)); }, groups, keys,
+                      sums);
+  keep_earlier<Tiling>(sums, weights);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < Tiling::kBlocks; ++n) {
+      const float2 rounded = weights.pair[n][half].floats();
+      sum += rounded.x + rounded.y;
+    }
+    denominator[half] += quad_sum(sum);
+  }
+}
+
+// out = (query · b + weights · v) / denominator for the warp's rows below `rows`.
+template <class Tiling, class Out>
+__device__ __forceinline__ void write_outputs(const typename Tiling::Factors& query,
+                                              const typename Tiling::Factors& weights,
+                                              typename Tiling::RowTile b,
+                                              typename Tiling::RowTile values, int groups, int rows,
+                                              const float (&denominator)[2], int width, bool paired,
+                                              Out* out, int64_t step) {
+  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+#pragma unroll
+  for (int column = 0; column < Tiling::kWidth; column += Tiling::kColumns) {
+    typename Tiling::Columns sums = {};
+    add_product<Tiling, Tiling::kColumnGroups>(query, groups, b, column, Tiling::kColumnGroups,
+                                               sums);
+    add_product<Tiling, Tiling::kColumnGroups>(weights, warp + 1, values, column,
+                                               Tiling::kColumnGroups, sums);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = 16 * warp + 8 * half + g;
+      if (row >= rows) continue;
+      const float inverse = 1.0f / denominator[half];
+#pragma unroll
+      for (int n = 0; n < Tiling::kColumns / 8; ++n)
+        store_two(out + row * step, column + 8 * n + 2 * c, width, paired,
+                  sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
+    }
+  }
+}
+
+// Reads or writes the sums of the block's features: b in registers, a in shared memory, and the
+// peak of feature m with thread m.
+template <class Tiling>
+__device__ void read_sums(const LinearAttentionSums& from, int64_t first, const BlockFeatures& f,
+                          int width, typename Tiling::Values& b, float& log_max,
+                          ChunkShared<Tiling::kTile>& shared) {
+  const int m = threadIdx.x, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+  if (m < Tiling::kTile) {
+    // A feature that the block has not stays at 0: its rows count for nothing and are not kept.
+    const bool mine = m < f.count, begun = mine && from.log_max != nullptr;
+    log_max = begun ? from.log_max[first + m] : mine ? -INFINITY : 0.0f;
+    shared.a[m] = begun ? from.a[first + m] : 0.0f;
+  }
+#pragma unroll
+  for (int n = 0; n < Tiling::kWidth / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int feature = threadIdx.x / 32 * 16 + g + i / 2 * 8, d = 8 * n + 2 * c + i % 2;
+      b[n][i] = from.log_max != nullptr && feature < f.count && d < width
+                    ? from.b[(first + feature) * width + d]
+                    : 0.0f;
+    }
+  }
+}
+
+template <class Tiling>
+__device__ void write_sums(const LinearAttentionSums& to, int64_t first, const BlockFeatures& f,
+                           int width, const typename Tiling::Values& b, float log_max,
+                           const ChunkShared<Tiling::kTile>& shared) {
+  const int m = threadIdx.x, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+  if (m < f.count) {
+    to.log_max[first + m] = log_max;
+    to.a[first + m] = shared.a[m];
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int feature = threadIdx.x / 32 * 16 + g + 8 * half;
+    if (feature >= f.count) continue;
+#pragma unroll
+    for (int n = 0; n < Tiling::kWidth / 8; ++n)
+      store_two(to.b + (first + feature) * width, 8 * n + 2 * c, width, width % 2 == 0,
+                b[n][2 * half], b[n][2 * half + 1]);
+  }
+}
+
+template <class T, int kWidth, bool kOutput>
+__global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
+                                  sizeof(T) == 2 ? (kWidth <= 64 ? 3 : 1) : 1)
+    linear_attention(const __grid_constant__ ForwardArguments a) {
+  using Tiling = ChunkTiling<T, kWidth>;
+  using RowTile = typename Tiling::RowTile;
+  T* memory = reinterpret_cast<T*>(shared_memory());
+  const typename Tiling::Wide directions(memory, Tiling::kTile);
+  const auto tile = [&](int stage, int which) {  // queries, keys, values
+    return RowTile{memory + Tiling::kWideElements + (stage * 3 + which) * Tiling::kElements};
+  };
+  auto& shared = *reinterpret_cast<ChunkShared<Tiling::kTile>*>(tile(Tiling::kStages, 0).data);
+
+  const BlockFeatures f = features_of_block(a.features, Tiling::kTile, blockIdx.x);
+  const int64_t b_index = blockIdx.y;
+  const int h = f.head, end = min((static_cast<int>(blockIdx.z) + 1) * a.segment_tokens, a.tokens);
+  const int64_t first_sum = (b_index * a.segments + blockIdx.z) * a.total + f.first;
+  const T* q = head_of<T>(a.q, b_index, h);
+  const T* k = head_of<T>(a.k, b_index, h / a.group);
+  const T* v = head_of<T>(a.v, b_index, h / a.group);
+  const auto load_chunk = [&](int begin, int stage) {
+    const auto load = [&](int which, const T* head, int64_t step) {
+      load_rows<Tiling::kTile, kWidth, Tiling::kThreads>(tile(stage, which), head + begin * step,
+                                                         step, end - begin, a.width, a.packed);
+    };
+    if (kOutput) load(0, q, a.q.token_step);
+    load(1, k, a.k.token_step);
+    load(2, v, a.v.token_step);
+    commit_copies();
+  };
+
+  int begin = blockIdx.z * a.segment_tokens, stage = 0;
+  load_chunk(begin, stage);
+  load_directions<Tiling>(f, a.z, a.log_alpha, a.width, a.inner_scale, directions, shared);
+  typename Tiling::Values b;
+  float log_max = 0;
+  read_sums<Tiling>(a.before, first_sum, f, a.width, b, log_max, shared);
+  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+
+  while (begin < end) {
+    wait_for_copies<0>();
+    __syncthreads();
+    typename Tiling::Logs log_k, log_q;
+    log_features<Tiling>(tile(stage, 1), directions, f, shared.offset,
+                         half_norms<Tiling>(tile(stage, 1), a.norm_scale), 0.0f, log_k);
+    // A factor that all features of a query share cancels in its output.
+    if (kOutput)
+      log_features<Tiling>(tile(stage, 0), directions, f, shared.offset, float2{}, -INFINITY,
+                           log_q);
+    const int rows = settle_peaks<Tiling>(log_k, min(Tiling::kTile, end - begin), log_max, shared);
+    const int next = begin + rows;
+    if (Tiling::kStages == 2 && next < end) load_chunk(next, stage ^ 1);
+
+    // Nobody needs the log features' sources any more: factors and sums take their place.
+    const RowTile keys = tile(stage, 0), sums = tile(stage, 1), values = tile(stage, 2);
+    store_factors<Tiling>(log_k, rows, shared, keys);
+    fade<Tiling>(shared, b);
+    typename Tiling::Factors query, weights;
+    float shift[2], denominator[2];
+    if (kOutput) {
+      query_factors<Tiling>(log_q, shared, query, shift, denominator);
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+        store_pair(sums.at(16 * warp + g, 8 * n + 2 * c), Pair<T>(b[n][0], b[n][1]));
+        store_pair(sums.at(16 * warp + g + 8, 8 * n + 2 * c), Pair<T>(b[n][2], b[n][3]));
+      }
+    }
+    __syncthreads();
+    if (kOutput) {
+      pair_weights<Tiling>(query, keys, f.groups(), weights, denominator);
+      const int64_t part = b_index * gridDim.x + blockIdx.x, head = b_index * a.heads + h;
+      if (a.parts != nullptr)
+        write_outputs<Tiling>(query, weights, sums, values, f.groups(), rows, denominator, a.width,
+                              a.width % 2 == 0, a.parts + (part * a.tokens + begin) * a.width,
+                              a.width);
+      else
+        write_outputs<Tiling>(
+            query, weights, sums, values, f.groups(), rows, denominator, a.width, a.packed_out,
+            head_of<T>(a.out, b_index, h) + begin * a.out.token_step, a.out.token_step);
+      float* logs = a.parts != nullptr     ? a.part_logs + part * a.tokens
+                    : a.log_sum != nullptr ? a.log_sum + head * a.tokens
+                                           : nullptr;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * warp + 8 * half + g;
+        if (logs != nullptr && c == 0 && row < rows)
+          logs[begin + row] = shift[half] + logf(denominator[half]);
+      }
+    }
+    if (warp < f.groups()) {
+      float sum[4] = {};
+      add_outer<Tiling>(keys, values, rows, Ones(), b, sum);
+      if (c == 0) {
+        shared.a[16 * warp + g] = shared.faded[16 * warp + g] + sum[0];
+        shared.a[16 * warp + g + 8] = shared.faded[16 * warp + g + 8] + sum[2];
+      }
+    }
+    if (Tiling::kStages == 1 && next < end) {
+      __syncthreads();
+      load_chunk(next, stage);
+    }
+    begin = next;
+    stage = Tiling::kStages == 2 ? stage ^ 1 : 0;
+  }
+  __syncthreads();
+  if (a.after.log_max != nullptr)
+    write_sums<Tiling>(a.after, first_sum, f, a.width, b, log_max, shared);
+}
+
+// The sums of each segment alone become the sums of all that lies before it; `sums` is what lies
+// before the first and becomes what the next token will see. A block a feature, a thread a
+// coordinate.
+__global__ void accumulate_segments(LinearAttentionSums of, LinearAttentionSums before,
+                                    LinearAttentionSums sums, int segments, int64_t width) {
+  const int64_t m = blockIdx.x, total = gridDim.x, b = blockIdx.y, d = threadIdx.x;
+  const int64_t own = b * total + m;
+  const bool begun = sums.log_max != nullptr, valid = d < width;
+  float peak = begun ? sums.log_max[own] : -INFINITY, a = begun ? sums.a[own] : 0.0f;
+  float value = begun && valid ? sums.b[own * width + d] : 0.0f;
+  for (int s = 0; s < segments; ++s) {
+    const int64_t at = (b * segments + s) * total + m;
+    if (d == 0) before.log_max[at] = peak, before.a[at] = a;
+    if (valid) before.b[at * width + d] = value;
+    const float top = fmaxf(peak, of.log_max[at]);
+    const float old = fast_exp(peak - top), fresh = fast_exp(of.log_max[at] - top);
+    a = a * old + of.a[at] * fresh;
+    if (valid) value = value * old + of.b[at * width + d] * fresh;
+    peak = top;
+  }
+  __syncthreads();  // all have read what the first thread now changes
+  if (!begun) return;
+  if (valid) sums.b[own * width + d] = value;
+  if (d == 0) sums.log_max[own] = peak, sums.a[own] = a;
+}
+
+// How many segments a sequence is cut into.
+int64_t segments_of(const LinearAttentionShape& s, int64_t parts) {
+  constexpr int64_t kEnoughBlocks = 264, kShortest = 128;
+  const int64_t blocks = std::max<int64_t>(s.batch * parts, 1);
+  if (blocks >= kEnoughBlocks / 4) return 1;
+  return std::max<int64_t>(1, std::min(kEnoughBlocks / blocks, s.tokens / kShortest));
+}
+
+int64_t sums_floats(int64_t rows, int64_t total, int64_t width) {
+  return rows * total * (width + 2);
+}
+
+LinearAttentionSums sums_at(float* at, int64_t rows, int64_t total) {
+  return {at, at + rows * total, at + 2 * rows * total};
+}
+
+template <class T, int kWidth, bool kOutput>
+cudaError_t launch_pass(const LinearAttentionShape& s, const ForwardArguments& a, int64_t parts,
+                        cudaStream_t stream) {
+  using Tiling = ChunkTiling<T, kWidth>;
+  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(s.batch),
+                  static_cast<unsigned>(a.segments));
+  return launch(linear_attention<T, kWidth, kOutput>, grid, Tiling::kThreads,
+                forward_shared_bytes<Tiling, T>(), stream, a);
+}
+
+template <class T>
+cudaError_t launch_passes(const LinearAttentionShape& s, ForwardArguments a, int64_t parts,
+                          const LinearAttentionSums& sums, float* workspace, cudaStream_t stream) {
+  return with_width(s.width, [&](auto width) {
+    constexpr int kWidth = decltype(width)::value;
+    if (a.segments == 1) {
+      a.before = a.after = sums;
+      return launch_pass<T, kWidth, true>(s, a, parts, stream);
+    }
+    const int64_t rows = s.batch * a.segments;
+    a.after = sums_at(workspace, rows, a.total);
+    a.before = {};
+    cudaError_t status = launch_pass<T, kWidth, false>(s, a, parts, stream);
+    if (status != cudaSuccess) return status;
+    const LinearAttentionSums of = a.after;
+    a.before = sums_at(workspace + sums_floats(rows, a.total, s.width), rows, a.total);
+    a.after = {};
+    status = launch(accumulate_segments,
+                    dim3(static_cast<unsigned>(a.total), static_cast<unsigned>(s.batch)),
+                    kWidestHead, 0, stream, of, a.before, sums, a.segments, s.width);
+    if (status != cudaSuccess) return status;
+    return launch_pass<T, kWidth, true>(s, a, parts, stream);
+  });
+}
+
+}  // namespace
+
+int64_t linear_attention_workspace_bytes(const LinearAttentionShape& s,
+                                         const LinearAttentionFeatures& features) {
+  const FeatureParts f = feature_parts(s, features.counts);
+  const int64_t segments = segments_of(s, f.count);
+  int64_t floats = 0;
+  if (segments > 1) floats += 2 * sums_floats(s.batch * segments, f.total, s.width);
+  if (f.count > s.heads) floats += s.batch * f.count * s.tokens * (s.width + 1);
+  return floats * 4;
+}
+
+cudaError_t launch_linear_attention(const LinearAttentionShape& s,
+                                    const LinearAttentionFeatures& features, const HeadRows& q,
+                                    const HeadRows& k, const HeadRows& v,
+                                    const LinearAttentionSums& sums, const HeadRowsOut& out,
+                                    float* log_sum, void* workspace, cudaStream_t stream) {
+  const FeatureParts f = feature_parts(s, features.counts);
+  if (!f.valid) return cudaErrorInvalidValue;
+  if (s.tokens == 0 || s.batch == 0) return cudaSuccess;
+  ForwardArguments a = {};
+  a.q = q, a.k = k, a.v = v, a.out = out;
+  a.log_sum = log_sum;
+  a.features = f.table;
+  a.z = features.z, a.log_alpha = features.log_alpha;
+  a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
+  a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
+  a.total = static_cast<int>(f.total);
+  const double width = static_cast<double>(s.width);
+  a.inner_scale = static_cast<float>(std::pow(width, -0.25));
+  a.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(width) : 0.0);
+  a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&
+             in_packs(v, s.element, s.width);
+  a.packed_out = in_packs(out, s.element, s.width);
+  // Segments of whole chunks, none of them empty.
+  const int64_t chunks = (s.tokens + 63) / 64, segments = segments_of(s, f.count);
+  a.segment_tokens = static_cast<int>((chunks + segments - 1) / segments * 64);
+  a.segments = static_cast<int>((s.tokens + a.segment_tokens - 1) / a.segment_tokens);
+  float* room = static_cast<float*>(workspace);
+  if (f.count > s.heads) {
+    a.parts = room + (segments > 1 ? 2 * sums_floats(s.batch * segments, f.total, s.width) : 0);
+    a.part_logs = a.parts + s.batch * f.count * s.tokens * s.width;
+  }
+  const cudaError_t status = s.element == Element::kF32
+                                 ? launch_passes<float>(s, a, f.count, sums, room, stream)
+                                 : launch_passes<__nv_bfloat16>(s, a, f.count, sums, room, stream);
+  if (status != cudaSuccess || a.parts == nullptr) return status;
+  return launch_merge_parts({s.element, s.batch, s.heads, f.count, s.tokens, s.width}, f.parts,
+                            a.parts, a.part_logs, out, log_sum, stream);
+}
+
+}  // namespace dofla::cuda
