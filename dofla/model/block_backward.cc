@@ -55,7 +55,7 @@ std::vector<Tensor> project_heads_backward(const Block& block, const BlockTape& 
   }
   std::vector<Tensor> rows;  // every column belongs to a head
   for (const Linear& projection : block.weights.projections)
-    rows.emplace_back(Shape{tape.x.size(0), projection.outputs()});
+    rows.emplace_back(Shape{tape.x.size(0), projection.outputs()}, grad.q.dtype(), grad.q.device());
   const auto scatter = [&](const Tensor& heads, const HeadSource& source) {
     scatter_heads(heads, source.columns, rows[source.projection]);
   };
