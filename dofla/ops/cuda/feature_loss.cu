@@ -28,14 +28,14 @@ struct PairShape {
 };
 
 size_t shared_bytes(const Plan& plan, PairShape shape, bool foreign) {
-  return static_cast<size_t>(shared_tiles(plan.parts, plan.kernel_width, shape.groups, shape.stages,
-                                          foreign)) *
+  return static_cast<size_t>(
+             shared_tiles(plan.parts, plan.kernel_width, shape.groups, shape.stages, foreign)) *
              kTileBytes +
          sizeof(PairState);
 }
 
-// kNarrowBlocks of one group share a processor if they can; of two groups, one has it for itself. The
-// second stage, which loads keys ahead, comes after that.
+// kNarrowBlocks of one group share a processor if they can; of two groups, one has it for itself.
+// The second stage, which loads keys ahead, comes after that.
 PairShape choose_shape(const Plan& plan, const Device& device, bool wide, bool foreign) {
   constexpr int kReserved = 1024;  // by the driver, for every block
   const auto fits = [&](PairShape shape, int limit) {
@@ -44,7 +44,8 @@ PairShape choose_shape(const Plan& plan, const Device& device, bool wide, bool f
   if (wide)
     for (const int stages : {2, 1})
       if (fits({2, stages}, device.shared_per_block)) return {2, stages};
-  for (const int limit : {device.shared_per_processor / kNarrowBlocks - kReserved, device.shared_per_block})
+  for (const int limit :
+       {device.shared_per_processor / kNarrowBlocks - kReserved, device.shared_per_block})
     for (const int stages : {2, 1})
       if (fits({1, stages}, limit)) return {1, stages};
   return {0, 0};
@@ -58,7 +59,9 @@ struct Layout {
   int blocks;        // of a kernel over pairs
 };
 
-bool in_int(int64_t value) { return value >= 1 && value <= std::numeric_limits<int>::max(); }
+bool in_int(int64_t value) {
+  return value >= 1 && value <= std::numeric_limits<int>::max();
+}
 
 // Sizes that are indices of type int on the device are checked to be such.
 cudaError_t lay_out(const FeatureLossProblem& problem, Layout* out) {
@@ -138,8 +141,8 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
   Workspace work{};
   work.heads = pieces.take<HeadPlan>(plan.heads);
   work.next_item = pieces.take<int>(2);
-  work.z = pieces.take<__nv_bfloat16>(int64_t{kFeatureParts} * plan.padded_total *
-                                      plan.kernel_width);
+  work.z =
+      pieces.take<__nv_bfloat16>(int64_t{kFeatureParts} * plan.padded_total * plan.kernel_width);
   work.offsets = pieces.take<float>(plan.padded_total);
   for (int i = 0; i < 2; ++i) {
     Side& side = work.side[i];
@@ -162,13 +165,12 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
   return work;
 }
 
-cudaError_t run_pairs(const Layout& layout, const Workspace& work, bool wide,
-                      cudaStream_t stream) {
+cudaError_t run_pairs(const Layout& layout, const Workspace& work, bool wide, cudaStream_t stream) {
   const Plan& plan = layout.plan;
   const PairShape shape = wide ? layout.wide : layout.narrow;
   const int items = wide ? plan.wide_items : plan.narrow_items;
   if (items == 0) return cudaSuccess;
-  const PairTask task{plan,  work, wide ? plan.narrow_items : 0,
+  const PairTask task{plan,  work,         wide ? plan.narrow_items : 0,
                       items, shape.stages, work.next_item + (wide ? 1 : 0)};
   const PairLaunch how{shape.groups, items < layout.blocks ? items : layout.blocks,
                        shared_bytes(plan, shape, wide && layout.foreign)};

@@ -2,7 +2,8 @@
 
 namespace dofla::cuda::feature_pairs {
 
-cudaError_t attention_mse_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream) {
+cudaError_t attention_mse_pairs(const PairTask& task, const PairLaunch& launch,
+                                cudaStream_t stream) {
   return launch_pairs<PairLoss::kAttentionMse>(task, launch, stream);
 }
 

@@ -105,9 +105,7 @@ struct FactorBlock {
   int64_t row_base;  // of factors and logs of this head and sequence
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-  __device__ int chunks(int tile) const {
-    return min(8, 2 * plan.width16() - 8 * tile);
-  }
+  __device__ int chunks(int tile) const { return min(8, 2 * plan.width16() - 8 * tile); }
 
   __device__ void fetch_features(int chunk) const {
     const int64_t part_step = int64_t{plan.padded_total} * kWidth;
@@ -122,10 +120,10 @@ struct FactorBlock {
   __device__ void fetch_rows(int64_t first_row, int rows) const {
     for (int p = 0; p < kParts; ++p)
       for (int t = 0; t < kWidthTiles; ++t)
-        copy_tile<kFactorThreads>(p * kPartBytes + t * kTileBytes,
-                                  side.x.data + p * side.x.part_step + first_row * kWidth +
-                                      t * kTile,
-                                  kWidth, rows, chunks(t));
+        copy_tile<kFactorThreads>(
+            p * kPartBytes + t * kTileBytes,
+            side.x.data + p * side.x.part_step + first_row * kWidth + t * kTile, kWidth, rows,
+            chunks(t));
   }
 
   __device__ LogTile log_features(int chunk) const {
@@ -139,8 +137,7 @@ struct FactorBlock {
     for (int q = 0; q < 4; ++q) {
       const int m = chunk * kTile + 16 * q + 4 * (lane % 4);
       if (m >= head.padded) continue;
-      const float4 offset =
-          *reinterpret_cast<const float4*>(work.offsets + head.padded_first + m);
+      const float4 offset = *reinterpret_cast<const float4*>(work.offsets + head.padded_first + m);
       const float offsets[4] = {offset.x, offset.y, offset.z, offset.w};
 #pragma unroll
       for (int r = 0; r < 2; ++r)
@@ -271,10 +268,8 @@ __global__ __launch_bounds__(kFactorThreads) void factor_kernel(
   const Side& side = work.side[blockIdx.z % 2];
   const HeadPlan head = work.heads[h];
   const FactorBlock<kParts, kWidth> block{
-      plan, work, head, side,
-      (int64_t{b} * plan.padded_total + head.padded_first) * plan.tokens};
-  const int64_t x_row =
-      (int64_t{b} * side.x_heads + h / (plan.heads / side.x_heads)) * plan.tokens;
+      plan, work, head, side, (int64_t{b} * plan.padded_total + head.padded_first) * plan.tokens};
+  const int64_t x_row = (int64_t{b} * side.x_heads + h / (plan.heads / side.x_heads)) * plan.tokens;
   const int64_t peak_row = (int64_t{b} * plan.heads + h) * plan.tokens;
   for (int i = 0; i < kTilesPerBlock; ++i) {
     const int token = (blockIdx.x * kTilesPerBlock + i) * kTile;
@@ -322,9 +317,8 @@ cudaError_t write_plan(const Plan& plan, const int64_t* counts, const Workspace&
 
 cudaError_t write_factors(const Plan& plan, const Workspace& work, const FeatureLossInputs& inputs,
                           bool copy_inputs, cudaStream_t stream) {
-  cudaError_t status =
-      launch(split_features_kernel, dim3(static_cast<unsigned>(plan.padded_total)), 64, 0, stream,
-             plan, work, inputs.z, inputs.log_alpha);
+  cudaError_t status = launch(split_features_kernel, dim3(static_cast<unsigned>(plan.padded_total)),
+                              64, 0, stream, plan, work, inputs.z, inputs.log_alpha);
   if (status == cudaSuccess && copy_inputs) status = split_inputs(plan, work, inputs, stream);
   if (status != cudaSuccess) return status;
   if (plan.parts == 1)

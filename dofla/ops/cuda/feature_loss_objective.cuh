@@ -14,8 +14,8 @@ constexpr float kNothing = -1e29f;
 // The l2 scale, as base 2 logarithms. K̂ may exceed the scale by kHeadroom before the scale follows
 // (feature_loss.h). While pairs are summed any scale will do that keeps sums finite: it is raised
 // kMargin above what the pairs so far asked for, and again when K passes kMostTeacher or K̂ passes
-// kMostStudent: an e^4 or e^11 that, squared, over the smallest product and times the largest factor
-// of 1024 pairs is still a float.
+// kMostStudent: an e^4 or e^11 that, squared, over the smallest product and times the largest
+// factor of 1024 pairs is still a float.
 constexpr float kHeadroom = 8.0f * kLog2E;
 constexpr float kMargin = 3.0f * kLog2E;
 constexpr float kMostTeacher = 4.0f * kLog2E;

@@ -16,20 +16,18 @@
 namespace dofla::cuda::feature_pairs {
 
 // How many turns a warp takes for the keys of its tile: wide heads leave fewer registers for pairs.
-#ifndef DOFLA_TURNS
-#define DOFLA_TURNS (kWidth == 128 && kGroups == 1 ? 2 : 1)
-#endif
 template <int kWidth, int kGroups>
-constexpr int kKeyTurns = DOFLA_TURNS;
+constexpr int kKeyTurns = kWidth == 128 && kGroups == 1 ? 2 : 1;
 
 // The lanes of a warp hold rows g and g + 8 (g = lane / 4) of 16, and columns 2c and 2c + 1
-// (c = lane % 4) of every 8. kGroups times 4 warps: warp w has queries 16 (w % 4).. of the tile, its
-// share w / 4 of the keys, and the sums of features 64 (w / 4).. of its queries.
+// (c = lane % 4) of every 8. kGroups times 4 warps: warp w has queries 16 (w % 4).. of the tile,
+// its share w / 4 of the keys, and the sums of features 64 (w / 4).. of its queries.
 template <PairLoss kLoss, int kParts, int kWidth, int kGroups>
 struct PairBlock {
   static constexpr int kWarps = 4 * kGroups, kThreads = 32 * kWarps;
   static constexpr int kTurns = kKeyTurns<kWidth, kGroups>;
   static constexpr int kBlocks = 8 / kGroups / kTurns;  // of 8 keys
+  static_assert(kBlocks % 4 == 0);
   static constexpr bool kNormalised = kLoss != PairLoss::kL2;
   // Shared memory: queries, query factors, weights, then for each stage keys and key factors.
   static constexpr uint32_t kXPart = kWidth / kTile * kTileBytes, kX = kParts * kXPart;
@@ -51,13 +49,13 @@ struct PairBlock {
   int owned, half_begin, half_end;  // the 16 features whose z this warp sums, over which keys
   int row_tile, key_tile, first_key;
 
-  float by_query[8][4];                 // 16 queries × 64 features: Σ_j Y_ij G_jm
-  float to_z[kWidth / 8][4];            // 16 features × kWidth
+  float by_query[8][4];       // 16 queries × 64 features: Σ_j Y_ij G_jm
+  float to_z[kWidth / 8][4];  // 16 features × kWidth
   float to_alpha[2];
   double loss;
   RowTerms rows[2];
   RowStatistics<kLoss> statistics[2];
-  float query_peak[2];                  // l2
+  float query_peak[2];  // l2
   float log_scale, largest_teacher, largest_student;
   bool needs_scale;
 
@@ -88,7 +86,8 @@ struct PairBlock {
     const Side& from = task.work.side[side];
     const int token = tile * kTile, count = min(kTile, plan.tokens - token);
     const int64_t x_row =
-        (int64_t{item.b} * from.x_heads + item.h / (plan.heads / from.x_heads)) * plan.tokens + token;
+        (int64_t{item.b} * from.x_heads + item.h / (plan.heads / from.x_heads)) * plan.tokens +
+        token;
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
 #pragma unroll
@@ -117,7 +116,8 @@ struct PairBlock {
     fetch_side(1, tile, stage_at(stage));
     const int token = tile * kTile + threadIdx.x;
     if (threadIdx.x < kTile) {
-      const float* from = task.work.side[1].peaks + (int64_t{item.b} * plan.heads + item.h) * plan.tokens;
+      const float* from =
+          task.work.side[1].peaks + (int64_t{item.b} * plan.heads + item.h) * plan.tokens;
       const bool valid = token < plan.tokens;
       copy_4_bytes(&state.key_peaks[stage][threadIdx.x], from + (valid ? token : 0), valid);
     }
@@ -156,9 +156,9 @@ struct PairBlock {
       commit_copies();
       wait_for_copies<0>();
       __syncthreads();
-      multiply_rows<kFactorPlanes, kFactorPlanes>(
-          product, TileParts{foreign, kTileBytes}, row16,
-          TileParts{foreign + 2 * kTileBytes, kTileBytes}, first_key, sideways(), columns16);
+      multiply_rows<kFactorPlanes, kFactorPlanes>(product, TileParts{foreign, kTileBytes}, row16,
+                                                  TileParts{foreign + 2 * kTileBytes, kTileBytes},
+                                                  first_key, sideways(), columns16);
     }
   }
 
@@ -206,8 +206,8 @@ struct PairBlock {
         todo &= todo - 1;
         const int row = __shfl_sync(0xffffffffu, row_of(bit), source);
         const int key = __shfl_sync(0xffffffffu, key_of(bit), source);
-        const float log_product = log_sum(logs(0, row_tile * kTile + row),
-                                          logs(1, key_tile * kTile + key)) + 2 * kLift;
+        const float log_product =
+            log_sum(logs(0, row_tile * kTile + row), logs(1, key_tile * kTile + key)) + 2 * kLift;
         if (lane != source) continue;
         pair_at(row, key).y = log_product;
         if (note) {
@@ -285,8 +285,8 @@ struct PairBlock {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         if (c == 0)
-          *reinterpret_cast<RowStatistics<kLoss>*>(
-              state.row_statistics[group][row16 + g + 8 * r]) = statistics[r];
+          *reinterpret_cast<RowStatistics<kLoss>*>(state.row_statistics[group][row16 + g + 8 * r]) =
+              statistics[r];
       __syncthreads();
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -301,7 +301,8 @@ struct PairBlock {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       rows[r] = statistics[r].terms();
-      const bool counts = c == 0 && group == 0 && row_tile * kTile + row16 + g + 8 * r < plan.tokens;
+      const bool counts =
+          c == 0 && group == 0 && row_tile * kTile + row16 + g + 8 * r < plan.tokens;
       if (kLoss == PairLoss::kSoftmax && counts) loss += statistics[r].cross_entropy();
     }
   }
@@ -390,8 +391,9 @@ struct PairBlock {
       const int bit = __ffs(static_cast<int>(vanished)) - 1;
       float2& pair = pair_at(row_of(bit), key_of(bit));
       const RowTerms row = bit / 2 % 2 == 0 ? rows[0] : rows[1];
-      pair.x = pair_weight<kLoss>(
-          pair.x, 1.0f, state.key_peaks[stage][key_of(bit)] + row.student + pair.y, true, row, sums);
+      pair.x = pair_weight<kLoss>(pair.x, 1.0f,
+                                  state.key_peaks[stage][key_of(bit)] + row.student + pair.y, true,
+                                  row, sums);
     }
   }
 
@@ -399,9 +401,9 @@ struct PairBlock {
   // tile is to be taken again.
   __device__ __forceinline__ bool settle(const PairSums& sums, bool measured) {
     if constexpr (!kNormalised) {
-      const bool over = plan.sequence_scale && !measured &&
-                        (sums.largest_teacher > log_scale + kMostTeacher ||
-                         sums.largest_student > kMostStudent);
+      const bool over =
+          plan.sequence_scale && !measured &&
+          (sums.largest_teacher > log_scale + kMostTeacher || sums.largest_student > kMostStudent);
       needs_scale = __syncthreads_or(over);
       if (needs_scale) return false;
       largest_teacher = fmaxf(largest_teacher, sums.largest_teacher);
@@ -458,8 +460,7 @@ struct PairBlock {
       left[0][i] = parts[0];
       left[1][i] = parts[1];
     }
-    multiply_columns<2, kParts == 1 ? 1 : 2>(to_z, left, TileParts{x, kXPart}, row,
-                                             plan.width16());
+    multiply_columns<2, kParts == 1 ? 1 : 2>(to_z, left, TileParts{x, kXPart}, row, plan.width16());
   }
 
   // What the weights in shared memory say about features: the queries' sums, and z by the keys.
@@ -479,8 +480,7 @@ struct PairBlock {
     for (int half = half_begin; half < half_end; ++half) add_keys_to_z(keys, half, vanished);
     if (vanished) {
       __syncthreads();
-      if (threadIdx.x < kTile)
-        state.row_mask[threadIdx.x] = state.column_mask[threadIdx.x] = 0;
+      if (threadIdx.x < kTile) state.row_mask[threadIdx.x] = state.column_mask[threadIdx.x] = 0;
       if (threadIdx.x == 0) state.vanished = 0;
     }
   }
@@ -501,8 +501,8 @@ struct PairBlock {
             left[p], block_at(owned_tile(kX) + p * kFactorPart, sideways(), 16 * i16, owned % 4));
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          load_matrices_transposed(right[p][i], block_at(kWeights + p * kTileBytes, upright(),
-                                                         16 * i16, 2 * half + i));
+          load_matrices_transposed(
+              right[p][i], block_at(kWeights + p * kTileBytes, upright(), 16 * i16, 2 * half + i));
       }
       multiply_parts(sums, 0, left, right);
     }
@@ -543,7 +543,8 @@ struct PairBlock {
   // The gradients of log features from pairs computed from logarithms: Y · share of the feature.
   __device__ __forceinline__ void add_vanished(int side, int first, float (&p)[8]) const {
     const float* mine = logs(side, (side == 0 ? row_tile : key_tile) * kTile) + item.window_first;
-    const float* theirs = logs(1 - side, (side == 0 ? key_tile : row_tile) * kTile) + item.window_first;
+    const float* theirs =
+        logs(1 - side, (side == 0 ? key_tile : row_tile) * kTile) + item.window_first;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int m = 16 * owned + g + i / 2 % 2 * 8, row = first + 2 * c + i % 2 + i / 4 * 8;
@@ -552,8 +553,9 @@ struct PairBlock {
       for (; todo != 0; todo &= todo - 1) {
         const int other = __ffsll(static_cast<long long>(todo)) - 1;
         const float2 pair = side == 0 ? pair_at(row, other) : pair_at(other, row);
-        p[i] += pair.x * fast_exp2(mine[int64_t{row} * item.head.padded + m] +
-                                   theirs[int64_t{other} * item.head.padded + m] + 2 * kLift - pair.y);
+        p[i] +=
+            pair.x * fast_exp2(mine[int64_t{row} * item.head.padded + m] +
+                               theirs[int64_t{other} * item.head.padded + m] + 2 * kLift - pair.y);
       }
     }
   }
@@ -585,8 +587,8 @@ struct PairBlock {
   __device__ __forceinline__ void store_query_gradient(uint32_t factors, int n, int r) const {
     const int row = row16 + g + 8 * r, column = 8 * n + 2 * c;
     const auto factor = [&](int part) {
-      return unpack_bf16(*reinterpret_cast<const uint32_t*>(
-          tile_at(factors + part * kFactorPart, row, column)));
+      return unpack_bf16(
+          *reinterpret_cast<const uint32_t*>(tile_at(factors + part * kFactorPart, row, column)));
     };
     const float2 high = factor(0), low = factor(1);
     uint32_t parts[2];
@@ -607,9 +609,10 @@ struct PairBlock {
     for (int r = 0; r < 2; ++r) {
       statistics[r] = {};
       const int query = min(row_tile * kTile + row16 + g + 8 * r, plan.tokens - 1);
-      query_peak[r] = kNormalised ? 0.0f
-                                  : task.work.side[0].peaks[(int64_t{item.b} * plan.heads + item.h) *
-                                                                plan.tokens + query];
+      query_peak[r] =
+          kNormalised ? 0.0f
+                      : task.work.side[0]
+                            .peaks[(int64_t{item.b} * plan.heads + item.h) * plan.tokens + query];
     }
     __syncthreads();
     fetch_side(0, row_tile, 0);
@@ -720,9 +723,9 @@ struct PairBlock {
 
   __device__ __forceinline__ void write_result() {
     const float wanted =
-        kNormalised ? 0.0f
-                    : block_max(fmaxf(largest_teacher,
-                                      fast_log2(largest_student) + log_scale - kHeadroom));
+        kNormalised
+            ? 0.0f
+            : block_max(fmaxf(largest_teacher, fast_log2(largest_student) + log_scale - kHeadroom));
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) loss += __shfl_xor_sync(0xffffffffu, loss, step);
     if (lane == 0) state.losses[warp] = loss;
@@ -730,7 +733,8 @@ struct PairBlock {
     if (threadIdx.x != 0) return;
     double sum = 0;
     for (int w = 0; w < kWarps; ++w) sum += state.losses[w];
-    task.work.results[task.first_item + state.number] = {sum, log_scale, plan.sequence_scale ? wanted : 0.0f};
+    task.work.results[task.first_item + state.number] = {sum, log_scale,
+                                                         plan.sequence_scale ? wanted : 0.0f};
   }
 
   __device__ __forceinline__ void run() {

@@ -16,14 +16,11 @@
 
 namespace dofla::cuda::feature_pairs {
 
-constexpr int kTile = 64;              // queries or keys, and columns, of a tile
+constexpr int kTile = 64;  // queries or keys, and columns, of a tile
 constexpr int kTileBytes = 64 * 64 * 2;
-constexpr int kFactorPlanes = 2;       // bf16 parts of a factor
-constexpr int kFeatureParts = 3;       // bf16 parts of a z
-#ifndef DOFLA_BLOCKS
-#define DOFLA_BLOCKS 2
-#endif
-constexpr int kNarrowBlocks = DOFLA_BLOCKS;  // of one group, on a processor at a time
+constexpr int kFactorPlanes = 2;  // bf16 parts of a factor
+constexpr int kFeatureParts = 3;  // bf16 parts of a z
+constexpr int kNarrowBlocks = 2;  // of one group, on a processor at a time
 constexpr float kLog2E = 1.44269504088896f;
 constexpr float kLn2 = 0.693147180559945f;
 
@@ -47,8 +44,8 @@ struct HeadPlan {
 
 struct ItemResult {
   double loss;
-  float log_scale;  // what loss and gradients are divided by, twice: l2
-  float log_wanted; // the scale that the item's own pairs ask for
+  float log_scale;   // what loss and gradients are divided by, twice: l2
+  float log_wanted;  // the scale that the item's own pairs ask for
 };
 
 // Rows [.., tokens, row_width] in bf16 parts, `part_step` elements apart.
@@ -59,7 +56,7 @@ struct Parts {
 
 // The queries or the keys of all heads: factors and logs [B, head, T, padded M of the head].
 struct Side {
-  Parts x;              // [B, X, T, kernel width]
+  Parts x;  // [B, X, T, kernel width]
   int x_heads;
   __nv_bfloat16* factors;  // kFactorPlanes times, plane_step apart
   float* logs;             // l, of wide rows only
@@ -78,9 +75,7 @@ struct Plan {
 
   __host__ __device__ int items() const { return narrow_items + wide_items; }
   __host__ __device__ int width16() const { return (width + 15) / 16; }
-  __host__ __device__ int64_t plane_step() const {
-    return int64_t{batch} * padded_total * tokens;
-  }
+  __host__ __device__ int64_t plane_step() const { return int64_t{batch} * padded_total * tokens; }
   // The first row of an item's partial gradients.
   __host__ __device__ int64_t partial_row(int item) const {
     return item < narrow_items
@@ -90,17 +85,17 @@ struct Plan {
 };
 
 struct Workspace {
-  HeadPlan* heads;         // [H]
-  int* next_item;          // [2]: of narrow and of wide heads
-  __nv_bfloat16* z;        // [kFeatureParts, padded ΣM, kernel width]
-  float* offsets;          // [padded ΣM]: ½ (log α − log M)
+  HeadPlan* heads;            // [H]
+  int* next_item;             // [2]: of narrow and of wide heads
+  __nv_bfloat16* z;           // [kFeatureParts, padded ΣM, kernel width]
+  float* offsets;             // [padded ΣM]: ½ (log α − log M)
   __nv_bfloat16* x_parts[2];  // copies of q and k, where they need one
-  Side side[2];            // queries, keys
-  float* partial_z;        // [partial rows, kernel width]
-  float* partial_alpha;    // [partial rows]
-  ItemResult* results;     // [items]
-  float* weights;          // [items]
-  float2* pairs;           // [blocks, 64, 64]: pairs that are computed from logarithms
+  Side side[2];               // queries, keys
+  float* partial_z;           // [partial rows, kernel width]
+  float* partial_alpha;       // [partial rows]
+  ItemResult* results;        // [items]
+  float* weights;             // [items]
+  float2* pairs;              // [blocks, 64, 64]: pairs that are computed from logarithms
 };
 
 // What a kernel over pairs is told. `first_item` and `item_count` name narrow or wide heads.
@@ -126,10 +121,10 @@ struct Item {
 
 // Shared memory beside the tiles.
 struct PairState {
-  float key_peaks[2][kTile];                                // of each stage
-  unsigned long long row_mask[kTile], column_mask[kTile];   // pairs computed from logarithms
-  float row_statistics[2][kTile][6];                        // of each group
-  float largest[8];                                         // of each warp
+  float key_peaks[2][kTile];                               // of each stage
+  unsigned long long row_mask[kTile], column_mask[kTile];  // pairs computed from logarithms
+  float row_statistics[2][kTile][6];                       // of each group
+  float largest[8];                                        // of each warp
   double losses[8];
   Item item;
   int number;    // of the item

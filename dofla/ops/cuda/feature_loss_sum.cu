@@ -19,8 +19,7 @@ __global__ void loss_kernel(Plan plan, Workspace work, double* per_head) {
     for (int i = 1; i < plan.pairs; ++i) scale = fmaxf(scale, work.results[first + i].log_wanted);
     double sum = 0;
     for (int i = 0; i < plan.pairs; ++i)
-      sum += work.results[first + i].loss *
-             exp2(2.0 * (work.results[first + i].log_scale - scale));
+      sum += work.results[first + i].loss * exp2(2.0 * (work.results[first + i].log_scale - scale));
     losses[b] = sum;
     for (int w = 0; w < head.windows(); ++w)
       for (int i = 0; i < plan.pairs; ++i) {
@@ -50,8 +49,8 @@ __global__ void gradient_kernel(Plan plan, Workspace work, FeatureLossOutputs ou
 #pragma unroll 8
     for (int i = items * slice / kSlices; i < items * (slice + 1) / kSlices; ++i) {
       const int64_t row = plan.partial_row(first + i) + m % head.window;
-      const float part = d == plan.width ? work.partial_alpha[row]
-                                         : work.partial_z[row * plan.kernel_width + d];
+      const float part =
+          d == plan.width ? work.partial_alpha[row] : work.partial_z[row * plan.kernel_width + d];
       sum += static_cast<double>(work.weights[first + i]) * part;
     }
     slices[at] = sum;
@@ -74,10 +73,9 @@ __global__ void gradient_kernel(Plan plan, Workspace work, FeatureLossOutputs ou
 
 cudaError_t sum_items(const Plan& plan, const Workspace& work, const FeatureLossOutputs& outputs,
                       cudaStream_t stream) {
-  const cudaError_t status =
-      launch(loss_kernel, dim3(static_cast<unsigned>(plan.heads)), 64,
-             sizeof(double) * static_cast<size_t>(plan.batch), stream, plan, work,
-             outputs.per_head);
+  const cudaError_t status = launch(loss_kernel, dim3(static_cast<unsigned>(plan.heads)), 64,
+                                    sizeof(double) * static_cast<size_t>(plan.batch), stream, plan,
+                                    work, outputs.per_head);
   if (status != cudaSuccess) return status;
   return launch(gradient_kernel, dim3(static_cast<unsigned>(plan.total)), 256,
                 sizeof(double) * kSlices * static_cast<size_t>(plan.width + 1), stream, plan, work,

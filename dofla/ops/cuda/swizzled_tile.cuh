@@ -33,8 +33,7 @@ __device__ __forceinline__ uint32_t sideways() {
 // The block at (row, 16 · column16), row a multiple of 8.
 __device__ __forceinline__ const void* block_at(uint32_t tile, uint32_t lane_offset, int row,
                                                 int column16) {
-  return shared_memory() + tile + row * 128 +
-         (lane_offset ^ static_cast<uint32_t>(column16 * 32));
+  return shared_memory() + tile + row * 128 + (lane_offset ^ static_cast<uint32_t>(column16 * 32));
 }
 
 // Splits two floats into bf16 pairs, each part rounding what the ones before left over.
@@ -117,8 +116,8 @@ __device__ __forceinline__ void multiply_columns(float (&sums)[kCount][4],
     for (int p = 0; p < kRight; ++p)
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        load_matrices_transposed(right[p][i], block_at(b.first + p * b.part_step + tile, lanes, row,
-                                                       n % 8 / 2 + i));
+        load_matrices_transposed(
+            right[p][i], block_at(b.first + p * b.part_step + tile, lanes, row, n % 8 / 2 + i));
     multiply_parts(sums, n, a, right);
   }
 }
