@@ -50,7 +50,9 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], cons
 // begin at (g, 2c), (g+8, 2c), (g, 2c+8), (g+8, 2c+8); of b, those down from (2c, g) and (2c+8, g).
 __device__ __forceinline__ void mma_bf16(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  // volatile: all lanes must come here together, so it may not move into a branch.
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
