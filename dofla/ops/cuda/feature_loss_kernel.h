@@ -1,0 +1,53 @@
+// The layerwise objectives of dofla/ops/feature_loss.h on a GPU: losses and gradients for z and
+// log α, fused over tiles of 64 × 64 pairs. No [T, T] matrix reaches device memory, nothing is
+// allocated and nothing waits for the device. One device gives the same bits for the same input.
+//
+// Precision. z·x and, for float32 inputs, q·k are taken from three bf16 parts of every float32
+// number and summed in float32: what float32 arithmetic gives. Factors of K̂, weights of pairs and
+// gradients of log features are two bf16 parts each, summed in float32: K̂ and every term of a
+// gradient carry a relative error of at most 2^-16 beside that of their logarithms.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "dofla/ops/cuda/element.h"
+
+namespace dofla::cuda {
+
+enum class PairLoss { kSoftmax, kL2, kAttentionMse };
+
+struct FeatureLossProblem {
+  int64_t batch, heads, key_heads, tokens, width;  // heads ≤ kMostHeads, width ≤ kWidestHead
+  const int64_t* counts;                           // [H] on the host: M of every query head
+  Element element;                                 // of q and k
+  PairLoss loss;
+  bool causal;          // key j ≤ query i; else all pairs
+  bool sequence_scale;  // of l2: s from each head and sequence (L2Scale::kSequence), or 1
+  bool subtract_norm;   // of the features
+};
+
+struct FeatureLossInputs {
+  const void* q;           // [B, H, T, D], aligned to 16 bytes
+  const void* k;           // [B, Hkv, T, D], aligned to 16 bytes
+  const float* z;          // [ΣM, D]
+  const float* log_alpha;  // [ΣM]
+};
+
+struct FeatureLossOutputs {
+  double* per_head;       // [H]
+  float* grad_z;          // [ΣM, D]
+  float* grad_log_alpha;  // [ΣM]
+};
+
+// The bytes of device memory that feature_loss works in on the current device: about
+// B T ΣM 16 bytes and, for inputs that are not bf16 of width 64 or 128, a copy of q and k.
+cudaError_t feature_loss_workspace(const FeatureLossProblem& problem, int64_t* bytes);
+
+// All pointers on the device, `workspace` aligned to 256 bytes. cudaErrorInvalidValue for sizes
+// that are not supported; problem.counts is not needed after the call.
+cudaError_t feature_loss(const FeatureLossProblem& problem, const FeatureLossInputs& inputs,
+                         const FeatureLossOutputs& outputs, void* workspace, cudaStream_t stream);
+
+}  // namespace dofla::cuda

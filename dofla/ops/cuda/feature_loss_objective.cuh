@@ -1,0 +1,140 @@
+// The objectives on single pairs and on rows of pairs. A pair is its teacher's logit log₂ K, the
+// product S of its factors, and a shift with K̂ = S · 2^shift.
+#pragma once
+
+#include "dofla/ops/cuda/feature_loss_plan.h"
+#include "dofla/ops/cuda/tile_mma.cuh"
+
+namespace dofla::cuda::feature_pairs {
+
+// Stand-ins for −∞ that can be subtracted from each other: a masked logit, a maximum of nothing.
+constexpr float kMasked = -1e30f;
+constexpr float kNothing = -1e29f;
+
+// The l2 scale, as base 2 logarithms. K̂ may exceed the scale by kHeadroom before the scale follows
+// (feature_loss.h). While pairs are summed any scale will do that keeps sums finite: it is raised
+// kMargin above what the pairs so far asked for, and again when K passes kMostTeacher or K̂ passes
+// kMostStudent: an e^4 or e^11 that, squared, over the smallest product and times the largest
+// factor of 1024 pairs is still a float.
+constexpr float kHeadroom = 8.0f * kLog2E;
+constexpr float kMargin = 3.0f * kLog2E;
+constexpr float kMostTeacher = 4.0f * kLog2E;
+constexpr float kMostStudent = 59874.0f;
+
+__device__ __forceinline__ float fast_log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// What the pairs of a row are weighed with. p = 2^(teacher logit − teacher), and the shift of a
+// pair is the key's peak plus `student`.
+struct RowTerms {
+  float teacher, student;
+  float mean;  // attention-mse: Σ p̂ (p̂ − p)
+};
+
+struct PairSums {
+  float loss = 0;
+  float largest_teacher = kNothing;  // l2: log₂ K
+  float largest_student = 0;         // l2: K̂ / scale
+};
+
+// Y = ∂loss / ∂log K̂ / S, without the factor 2 of the squared losses; 0 unless active.
+template <PairLoss kLoss>
+__device__ __forceinline__ float pair_weight(float logit, float product, float shift, bool active,
+                                             const RowTerms& row, PairSums& sums) {
+  if constexpr (kLoss == PairLoss::kSoftmax) {
+    const float p = fast_exp2(logit - row.teacher);
+    return active ? fast_exp2(shift) - __fdividef(p, product) : 0.0f;
+  } else if constexpr (kLoss == PairLoss::kAttentionMse) {
+    const float p = fast_exp2(logit - row.teacher), scale = fast_exp2(shift);
+    const float error = active ? product * scale - p : 0.0f;
+    sums.loss += error * error;
+    return active ? (error - row.mean) * scale : 0.0f;
+  } else {
+    logit = active ? logit : kMasked;
+    shift = active ? shift : kMasked;
+    const float scale = fast_exp2(shift), k_hat = product * scale;
+    const float error = k_hat - fast_exp2(logit - row.teacher);
+    sums.loss += error * error;
+    sums.largest_teacher = fmaxf(sums.largest_teacher, logit);
+    sums.largest_student = fmaxf(sums.largest_student, k_hat);
+    return error * scale;
+  }
+}
+
+// Sums over a row whose maxima are not known yet. With t a teacher's and s a student's logit,
+// w = 2^(t − top) and v = 2^(s − top_hat).
+template <PairLoss kLoss>
+struct RowStatistics {
+  float top = kNothing, sum = 0;          // Σ w
+  float top_hat = kNothing, sum_hat = 0;  // Σ v
+  float cross = 0;                        // softmax: Σ w (s − top_hat); attention-mse: Σ w v
+  float square = 0;                       // attention-mse: Σ v²
+
+  __device__ __forceinline__ void raise(float new_top, float new_top_hat) {
+    const float down = fast_exp2(top - new_top), down_hat = fast_exp2(top_hat - new_top_hat);
+    if constexpr (kLoss == PairLoss::kSoftmax) {
+      cross = down * (cross + sum * (top_hat - new_top_hat));
+    } else {
+      cross *= down * down_hat;
+      square *= down_hat * down_hat;
+    }
+    sum *= down;
+    sum_hat *= down_hat;
+    top = new_top;
+    top_hat = new_top_hat;
+  }
+
+  __device__ __forceinline__ void add(float t, float s) {
+    const float w = fast_exp2(t - top), v = fast_exp2(s - top_hat);
+    sum += w;
+    sum_hat += v;
+    if constexpr (kLoss == PairLoss::kSoftmax) {
+      cross += w * (s - top_hat);
+    } else {
+      cross += w * v;
+      square += v * v;
+    }
+  }
+
+  __device__ __forceinline__ void merge(RowStatistics other) {
+    const float new_top = fmaxf(top, other.top), new_top_hat = fmaxf(top_hat, other.top_hat);
+    raise(new_top, new_top_hat);
+    other.raise(new_top, new_top_hat);
+    sum += other.sum;
+    sum_hat += other.sum_hat;
+    cross += other.cross;
+    square += other.square;
+  }
+
+  // Over the four lanes that share a row; all of them get the same bits.
+  __device__ __forceinline__ void merge_quad() {
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+      RowStatistics other;
+      other.top = __shfl_xor_sync(0xffffffffu, top, step);
+      other.sum = __shfl_xor_sync(0xffffffffu, sum, step);
+      other.top_hat = __shfl_xor_sync(0xffffffffu, top_hat, step);
+      other.sum_hat = __shfl_xor_sync(0xffffffffu, sum_hat, step);
+      other.cross = __shfl_xor_sync(0xffffffffu, cross, step);
+      other.square = __shfl_xor_sync(0xffffffffu, square, step);
+      merge(other);
+    }
+  }
+
+  __device__ __forceinline__ RowTerms terms() const {
+    RowTerms row{top + fast_log2(sum), -(top_hat + fast_log2(sum_hat)), 0.0f};
+    if constexpr (kLoss == PairLoss::kAttentionMse)
+      row.mean = square / (sum_hat * sum_hat) - cross / (sum * sum_hat);
+    return row;
+  }
+
+  // −Σ p log p̂, in natural logarithms.
+  __device__ __forceinline__ float cross_entropy() const {
+    return kLn2 * (fast_log2(sum_hat) - cross / sum);
+  }
+};
+
+}  // namespace dofla::cuda::feature_pairs

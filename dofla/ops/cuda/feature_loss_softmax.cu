@@ -1,0 +1,9 @@
+#include "dofla/ops/cuda/feature_loss_pairs.cuh"
+
+namespace dofla::cuda::feature_pairs {
+
+cudaError_t softmax_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream) {
+  return launch_pairs<PairLoss::kSoftmax>(task, launch, stream);
+}
+
+}  // namespace dofla::cuda::feature_pairs

@@ -1,0 +1,85 @@
+// After the pairs: what the items found, summed in a fixed order.
+#include "dofla/ops/cuda/feature_loss_plan.h"
+#include "dofla/ops/cuda/launch.cuh"
+#include "dofla/ops/cuda/tile_mma.cuh"
+
+namespace dofla::cuda::feature_pairs {
+namespace {
+
+constexpr int kSlices = 4;  // of the items of a feature, summed side by side
+
+// One block a head. The scale of a sequence is the largest that one of its items asked for.
+__global__ void loss_kernel(Plan plan, Workspace work, double* per_head) {
+  auto* losses = reinterpret_cast<double*>(shared_memory());  // [B]
+  const HeadPlan head = work.heads[blockIdx.x];
+  const int items = plan.batch * plan.pairs;  // of a window
+  for (int b = threadIdx.x; b < plan.batch; b += blockDim.x) {
+    const int first = head.first_item + b * plan.pairs;
+    float scale = work.results[first].log_wanted;
+    for (int i = 1; i < plan.pairs; ++i) scale = fmaxf(scale, work.results[first + i].log_wanted);
+    double sum = 0;
+    for (int i = 0; i < plan.pairs; ++i)
+      sum += work.results[first + i].loss * exp2(2.0 * (work.results[first + i].log_scale - scale));
+    losses[b] = sum;
+    for (int w = 0; w < head.windows(); ++w)
+      for (int i = 0; i < plan.pairs; ++i) {
+        const int item = first + w * items + i;
+        work.weights[item] = exp2f(2 * (work.results[item].log_scale - scale));
+      }
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double sum = 0;
+  for (int b = 0; b < plan.batch; ++b) sum += losses[b];
+  per_head[blockIdx.x] = sum / (double(plan.batch) * plan.tokens);
+}
+
+// One block a feature; a column past the last of z is log α.
+__global__ void gradient_kernel(Plan plan, Workspace work, FeatureLossOutputs outputs) {
+  auto* slices = reinterpret_cast<double*>(shared_memory());  // [kSlices, width + 1]
+  const int feature = blockIdx.x, columns = plan.width + 1;
+  int h = 0;
+  while (feature >= work.heads[h].first + work.heads[h].count) ++h;
+  const HeadPlan head = work.heads[h];
+  const int m = feature - head.first, items = plan.batch * plan.pairs;
+  const int first = head.first_item + m / head.window * items;
+  for (int at = threadIdx.x; at < kSlices * columns; at += blockDim.x) {
+    const int slice = at / columns, d = at % columns;
+    double sum = 0;
+#pragma unroll 8
+    for (int i = items * slice / kSlices; i < items * (slice + 1) / kSlices; ++i) {
+      const int64_t row = plan.partial_row(first + i) + m % head.window;
+      const float part =
+          d == plan.width ? work.partial_alpha[row] : work.partial_z[row * plan.kernel_width + d];
+      sum += static_cast<double>(work.weights[first + i]) * part;
+    }
+    slices[at] = sum;
+  }
+  __syncthreads();
+  const double scale =
+      (plan.loss == PairLoss::kSoftmax ? 1.0 : 2.0) / (double(plan.batch) * plan.tokens);
+  for (int d = threadIdx.x; d < columns; d += blockDim.x) {
+    double sum = 0;
+    for (int s = 0; s < kSlices; ++s) sum += slices[s * columns + d];
+    if (d == plan.width)
+      outputs.grad_log_alpha[feature] = static_cast<float>(0.5 * scale * sum);
+    else
+      outputs.grad_z[int64_t{feature} * plan.width + d] =
+          static_cast<float>(scale * sum / sqrt(sqrt(double(plan.width))));
+  }
+}
+
+}  // namespace
+
+cudaError_t sum_items(const Plan& plan, const Workspace& work, const FeatureLossOutputs& outputs,
+                      cudaStream_t stream) {
+  const cudaError_t status = launch(loss_kernel, dim3(static_cast<unsigned>(plan.heads)), 64,
+                                    sizeof(double) * static_cast<size_t>(plan.batch), stream, plan,
+                                    work, outputs.per_head);
+  if (status != cudaSuccess) return status;
+  return launch(gradient_kernel, dim3(static_cast<unsigned>(plan.total)), 256,
+                sizeof(double) * kSlices * static_cast<size_t>(plan.width + 1), stream, plan, work,
+                outputs);
+}
+
+}  // namespace dofla::cuda::feature_pairs

@@ -1,0 +1,140 @@
+// Tiles of 64 × 64 bf16 elements in shared memory, and tensor-core products of them. A row is 128
+// bytes; its 16-byte chunks are permuted by the row's number, so that the eight rows that one
+// access reads lie in different banks. A tile is named by its offset in the block's shared memory.
+#pragma once
+
+#include "dofla/ops/cuda/tile_mma.cuh"
+
+namespace dofla::cuda {
+
+constexpr uint32_t kSwizzledTileBytes = 64 * 64 * 2;
+
+__device__ __forceinline__ uint32_t swizzled(int row, int chunk) {
+  return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
+}
+
+// The byte that holds element (row, column) of a tile.
+__device__ __forceinline__ unsigned char* tile_at(uint32_t tile, int row, int column) {
+  return shared_memory() + tile + swizzled(row, column >> 3) + (column & 7) * 2;
+}
+
+// Which row a lane names when a warp loads a block of 16 × 16. Upright: a left operand as it is
+// stored, or a right operand stored [k, n]. Sideways: a left operand stored [k, row], or a right
+// operand stored [n, k].
+__device__ __forceinline__ uint32_t upright() {
+  const int lane = threadIdx.x % 32;
+  return swizzled(lane % 16, lane / 16);
+}
+__device__ __forceinline__ uint32_t sideways() {
+  const int lane = threadIdx.x % 32;
+  return swizzled(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+// The block at (row, 16 · column16), row a multiple of 8.
+__device__ __forceinline__ const void* block_at(uint32_t tile, uint32_t lane_offset, int row,
+                                                int column16) {
+  return shared_memory() + tile + row * 128 + (lane_offset ^ static_cast<uint32_t>(column16 * 32));
+}
+
+// Splits two floats into bf16 pairs, each part rounding what the ones before left over.
+template <int kParts>
+__device__ __forceinline__ void split(float first, float second, uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int p = 0; p < kParts; ++p) {
+    parts[p] = pack_bf16(first, second);
+    const float2 taken = unpack_bf16(parts[p]);
+    first -= taken.x;
+    second -= taken.y;
+  }
+}
+
+// sums[n] += a · b[n] over operands of several parts, leaving out products that are smaller than
+// the rounding of the finer operand. Terms go round the sums so that no product waits for the last.
+template <int kLeft, int kRight, int kCount>
+__device__ __forceinline__ void multiply_parts(float (&sums)[kCount][4], int first,
+                                               const uint32_t (&a)[kLeft][4],
+                                               const uint32_t (&b)[kRight][2][4]) {
+  constexpr int kMost = kLeft > kRight ? kLeft : kRight;
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) {
+#pragma unroll
+    for (int j = 0; j < kRight; ++j) {
+      if (i + j >= kMost) continue;
+#pragma unroll
+      for (int n = 0; n < 4; ++n)
+        mma_bf16(sums[first + n], a[i], b[j][n / 2][n % 2 * 2], b[j][n / 2][n % 2 * 2 + 1]);
+    }
+  }
+}
+
+// An operand of several parts: tiles [part][64 columns each], part_step bytes between parts.
+struct TileParts {
+  uint32_t first;
+  uint32_t part_step;
+};
+
+// sums [16, 8 kCount] += a[row.., :] · b[column.., :]ᵀ over 16 · steps columns of both.
+template <int kLeft, int kRight, int kCount>
+__device__ __forceinline__ void multiply_rows(float (&sums)[kCount][4], TileParts a, int row,
+                                              TileParts b, int column, uint32_t right_lanes,
+                                              int steps) {
+  const uint32_t left_lanes = upright();
+#pragma unroll 2
+  for (int step = 0; step < steps; ++step) {
+    const uint32_t tile = static_cast<uint32_t>(step / 4) * kSwizzledTileBytes;
+    uint32_t left[kLeft][4];
+#pragma unroll
+    for (int p = 0; p < kLeft; ++p)
+      load_matrices(left[p], block_at(a.first + p * a.part_step + tile, left_lanes, row, step % 4));
+#pragma unroll
+    for (int n = 0; n < kCount; n += 4) {
+      uint32_t right[kRight][2][4];
+#pragma unroll
+      for (int p = 0; p < kRight; ++p)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          load_matrices(right[p][i], block_at(b.first + p * b.part_step + tile, right_lanes,
+                                              column + 8 * n + 16 * i, step % 4));
+      multiply_parts(sums, n, left, right);
+    }
+  }
+}
+
+// sums [16, 8 kCount] += a · b[row.., :]: one step of 16 over the rows of b, `columns16` · 16 of
+// whose columns are wanted. Sums beyond those, up to the next 32, are undefined.
+template <int kLeft, int kRight, int kCount>
+__device__ __forceinline__ void multiply_columns(float (&sums)[kCount][4],
+                                                 const uint32_t (&a)[kLeft][4], TileParts b,
+                                                 int row, int columns16) {
+  const uint32_t lanes = upright();
+#pragma unroll
+  for (int n = 0; n < kCount; n += 4) {
+    if (n >= 2 * columns16) continue;
+    const uint32_t tile = static_cast<uint32_t>(n / 8) * kSwizzledTileBytes;
+    uint32_t right[kRight][2][4];
+#pragma unroll
+    for (int p = 0; p < kRight; ++p)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        load_matrices_transposed(
+            right[p][i], block_at(b.first + p * b.part_step + tile, lanes, row, n % 8 / 2 + i));
+    multiply_parts(sums, n, a, right);
+  }
+}
+
+// Copies `rows` rows of `chunks` times 16 bytes into a tile in the background; the rows after
+// become 0, the chunks after stay as they are.
+template <int kThreads>
+__device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16* from, int64_t step,
+                                          int rows, int chunks) {
+#pragma unroll
+  for (int at = threadIdx.x; at < 64 * 8; at += kThreads) {
+    const int row = at / 8, chunk = at % 8;
+    const bool valid = row < rows;
+    if (chunk < chunks)
+      copy_16_bytes(shared_memory() + tile + swizzled(row, chunk),
+                    from + (valid ? row * step : 0) + chunk * 8, valid);
+  }
+}
+
+}  // namespace dofla::cuda
