@@ -43,6 +43,8 @@ void cuda_check(cudaError_t status, const char* what) {
       fail(
           "this build of dofla has no code for this GPU; build with "
           "-DCMAKE_CUDA_ARCHITECTURES set for it, or use --device cpu");
+    case cudaErrorInvalidValue:
+      fail("{}: this GPU cannot do it at these sizes; use --device cpu", what);
     default:
       fail(
           "{}: the GPU stopped working ({}: {}); if a training run was cut short, --resume goes on "

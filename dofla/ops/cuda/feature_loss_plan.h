@@ -11,7 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "dofla/ops/cuda/feature_loss_kernel.h"
+#include "dofla/ops/cuda/feature_loss_kernels.h"
 #include "dofla/ops/cuda/head_rows.h"
 
 namespace dofla::cuda::feature_pairs {

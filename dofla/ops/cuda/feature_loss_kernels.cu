@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "dofla/ops/cuda/feature_loss_kernel.h"
+#include "dofla/ops/cuda/feature_loss_kernels.h"
 #include "dofla/ops/cuda/feature_loss_plan.h"
 
 namespace dofla::cuda {
@@ -198,7 +198,7 @@ cudaError_t feature_loss_workspace(const FeatureLossProblem& problem, int64_t* b
   return cudaSuccess;
 }
 
-cudaError_t feature_loss(const FeatureLossProblem& problem, const FeatureLossInputs& inputs,
+cudaError_t launch_feature_loss(const FeatureLossProblem& problem, const FeatureLossInputs& inputs,
                          const FeatureLossOutputs& outputs, void* workspace, cudaStream_t stream) {
   using namespace feature_pairs;
   Layout layout;
