@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "cli/command.h"
+#include "cli/device_option.h"
 #include "cli/distill_report.h"
 #include "cli/lambda_option.h"
 #include "cli/output.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct Options {
   ModelArgument model;
+  DeviceOption device;
   TextArguments text;
   LambdaOption lambda;
   std::string out, plan, strategy = "dof", features = "prf", init = "pairs";
@@ -91,6 +93,7 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   job.train.lr_z = options.lr_z.value_or(l2 ? 0.002 : 0.05);
   job.train.lr_alpha = options.lr_alpha.value_or(l2 ? 0.02 : 0.2);
   job.direct = options.loss == "direct";
+  job.device = options.device.get();
   // The baselines by their definitions: Performer's features stay as drawn, of DiJiang's only the
   // weights are learned, from the next-token loss.
   if (job.features.map == FeatureMap::kPerformer) job.train.steps = 0;
@@ -254,6 +257,7 @@ Command add_distill(CLI::App& program) {
       "distill", "Turn a softmax model into a linear-attention model and say how good it is");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
+  options->device.add(*app);
   options->text.add(*app);
   app->add_option("--out", options->out, "folder for the new model; must not exist")
       ->type_name("DIR")

@@ -117,7 +117,7 @@ void TaskArguments::add(CLI::App& app) {
       ->needs(task);
 }
 
-void TaskArguments::run(const fs::path& model_folder, bool json) const {
+void TaskArguments::run(const fs::path& model_folder, const Device& device, bool json) const {
   // All files are read first: a defect in the last one must not show after an hour.
   std::vector<Evaluated> evaluated;
   for (const std::string& name : names_) {
@@ -127,7 +127,7 @@ void TaskArguments::run(const fs::path& model_folder, bool json) const {
   }
   const Checkpoint checkpoint(model_folder);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  const Transformer model = load_model(checkpoint);
+  const Transformer model = load_model(checkpoint, device);
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   const auto start = std::chrono::steady_clock::now();
   int64_t questions = 0;
