@@ -86,7 +86,7 @@ void softmax_decode(benchmark::State& state) {
 
 BENCHMARK(linear_prefill)
     ->ArgNames({"tokens", "chunk"})
-    ->ArgsProduct({{1024, 4096, 16384}, {kLinearAttentionChunk}})
+    ->ArgsProduct({{1024, 4096, 16384, 65536}, {kLinearAttentionChunk}})
     ->Args({4096, 32})
     ->Args({4096, 128})
     ->Unit(benchmark::kMillisecond)
@@ -97,6 +97,7 @@ BENCHMARK(softmax_prefill)
     ->Arg(1024)
     ->Arg(4096)
     ->Arg(16384)
+    ->Arg(65536)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()
     ->MeasureProcessCPUTime();

@@ -3,10 +3,10 @@
 
 #include "dofla/distill/feature_map.h"
 #include "dofla/distill/pair_init.h"
+#include "dofla/distill/train.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/train/direct.h"
-#include "dofla/distill/train.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gpu.h"
 #include "tests/support/random_values.h"
@@ -51,9 +51,9 @@ TEST_F(CudaModel, DecodesAsItPrefills) {
     const Checkpoint checkpoint(wiki_mini);
     const Transformer teacher(checkpoint);
     const Tensor ids = some_ids(teacher.config(), 1, 24);
-    const Transformer model = linear
-                                  ? make_linear_model(checkpoint, pair_features(teacher, ids, 16), gpu)
-                                  : Transformer(checkpoint, gpu);
+    const Transformer model =
+        linear ? make_linear_model(checkpoint, pair_features(teacher, ids, 16), gpu)
+               : Transformer(checkpoint, gpu);
     const Tensor whole = model.forward(ids).reshape({24, model.config().width});
     DecodeState state = model.new_state();
     Tensor last;
@@ -87,8 +87,8 @@ TEST_F(CudaModel, TrainsFeaturesAsTheCpuDoes) {
       EXPECT_NEAR(b.history().loss[0][layer], a.history().loss[0][layer],
                   0.1 * a.history().loss[0][layer])
           << "loss " << static_cast<int>(kind) << " layer " << layer;
-      EXPECT_TRUE(test::same_bits(here(b.features().layers[layer].z),
-                                  here(c.features().layers[layer].z)));
+      EXPECT_TRUE(
+          test::same_bits(here(b.features().layers[layer].z), here(c.features().layers[layer].z)));
     }
   }
 }

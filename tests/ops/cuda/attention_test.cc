@@ -55,9 +55,9 @@ TEST_F(CudaAttention, Softmax) {
       expect_close(softmax_attention(q, k, v, c.tokens), softmax_attention(x.q, x.k, x.v, c.tokens),
                    relative, what);
       Random random(3);
-      const Tensor grad =
-          test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random).to(dtype).to(
-              DType::kF32);
+      const Tensor grad = test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random)
+                              .to(dtype)
+                              .to(DType::kF32);
       const auto cpu = softmax_attention_backward(x.q, x.k, x.v, grad);
       const auto result = softmax_attention_backward(q, k, v, there(grad, dtype));
       // Sums over keys or queries, with terms of either sign.
@@ -81,9 +81,9 @@ TEST_F(CudaAttention, Linear) {
                    linear_attention(x.q, x.k, x.v, features, &state), relative, what);
       expect_close(gpu_state.b, state.b, 2 * relative, what + ", state");
       Random random(3);
-      const Tensor grad =
-          test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random).to(dtype).to(
-              DType::kF32);
+      const Tensor grad = test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random)
+                              .to(dtype)
+                              .to(DType::kF32);
       const auto cpu = linear_attention_backward(x.q, x.k, x.v, features, grad);
       const auto result = linear_attention_backward(q, k, v, on_gpu, there(grad, dtype));
       const double sums = relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 4);

@@ -121,9 +121,10 @@ TEST_F(CudaDense, ProductsInBothLayouts) {
   for (const int64_t rows : {1, 3, 130})
     for (const bool input_major : {false, true}) {
       const int64_t inputs = 72, outputs = 136;
-      Linear linear = {.weight = normal(input_major ? Shape{inputs, outputs} : Shape{outputs, inputs}),
-                       .input_major = input_major,
-                       .bias = normal({outputs})};
+      Linear linear = {
+          .weight = normal(input_major ? Shape{inputs, outputs} : Shape{outputs, inputs}),
+          .input_major = input_major,
+          .bias = normal({outputs})};
       const Linear there = {linear.weight.to(gpu), input_major, linear.bias.to(gpu)};
       const Tensor x = normal({rows, inputs}), grad = normal({rows, outputs});
       const double tolerance = 4 * kEps * std::sqrt(136.0 + static_cast<double>(rows));
