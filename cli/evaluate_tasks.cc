@@ -27,16 +27,6 @@ std::vector<std::string> task_names() {
   return names;
 }
 
-// `limit` questions spread over all of them: MMLU's files go by subject.
-std::vector<Question> thin_out(std::vector<Question> questions, int64_t limit) {
-  const auto count = static_cast<int64_t>(questions.size());
-  if (limit == 0 || limit >= count) return questions;
-  std::vector<Question> kept;
-  for (int64_t i = 0; i < limit; ++i)
-    kept.push_back(std::move(questions[static_cast<size_t>(i * count / limit)]));
-  return kept;
-}
-
 OrderedJson to_json(const Evaluated& entry) {
   const TaskResult& result = entry.result;
   return {{"task", entry.task->name},
@@ -123,7 +113,8 @@ void TaskArguments::run(const fs::path& model_folder, const Device& device, bool
   for (const std::string& name : names_) {
     const Task& task = find_task(name);
     const TaskSplit& split = find_split(task, split_.empty() ? task.evaluated : split_);
-    evaluated.push_back({&task, &split, thin_out(read_questions(task, split, data_), limit_), {}});
+    evaluated.push_back(
+        {&task, &split, evenly_spread(read_questions(task, split, data_), limit_), {}});
   }
   const Checkpoint checkpoint(model_folder);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
@@ -134,9 +125,7 @@ void TaskArguments::run(const fs::path& model_folder, const Device& device, bool
   for (Evaluated& entry : evaluated) {
     ProgressBar bar;
     const Progress draw = bar.progress();
-    std::vector<EncodedQuestion> encoded;
-    for (const Question& question : entry.questions)
-      encoded.push_back(encode_question(question, encode, model.config()));
+    const auto encoded = encode_questions(entry.questions, encode, model.config());
     entry.result = evaluate_task(model, encoded, [&](ProgressUpdate update) {
       update.stage = entry.task->name;
       draw(update);
