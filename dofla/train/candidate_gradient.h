@@ -20,7 +20,12 @@ double candidate_gradient(const Transformer& model,
                           std::span<const EncodedQuestion* const> questions, double share,
                           bool recompute, Gradients& gradients);
 
-// Rows times tokens of that batch: what its memory is proportional to.
-int64_t batch_tokens(std::span<const EncodedQuestion* const> questions);
+// How large that batch is for one question. Several together take the sum of their sequences, as
+// long as the longest.
+struct BatchShape {
+  int64_t sequences = 0;
+  int64_t tokens = 0;  // of the longest
+};
+BatchShape batch_shape(const EncodedQuestion& question);
 
 }  // namespace dofla

@@ -19,7 +19,7 @@ struct FinetuneOptions {
   double learning_rate = 1e-4;  // falls linearly to 0
   double warmup = 0;            // the share of the steps over which it rises first, in [0, 1)
   double weight_decay = 0;      // of matrices
-  double clip = 1;              // largest norm of the gradients
+  double clip = 1;              // largest norm of the gradients; 0: any
   uint64_t seed = 0;            // of the order of the questions
   bool keep_best = true;        // end with the weights of the best epoch; else with the last ones
   // Memory: a step is taken in parts of at most so many tokens, but at least a question.
@@ -30,7 +30,8 @@ struct FinetuneOptions {
   fs::path checkpoint;
   int64_t checkpoint_every = 50;  // steps, and after every epoch
   bool resume = false;
-  Json run = Json::object();  // what else makes this run another one: the task, the model, …
+  // What else makes a run another one (the task, …). A run is resumed only if this is the same too.
+  Json run = Json::object();
 };
 
 // The paper's settings for GPT-2, by the name of a task; Error if there is none of that name.
@@ -43,6 +44,10 @@ struct FinetuneResult {
   // Of every step: the mean over its questions, in nats; NaN where it was skipped because something
   // was not finite.
   std::vector<double> loss;
+
+  // What the result depends on: the options, fingerprints of the model and the questions, and
+  // FinetuneOptions::run. Goes well with a saved model.
+  Json run;
 
   int64_t skipped() const;
 };
@@ -58,10 +63,5 @@ using Judge = std::function<TaskResult(const Transformer& model)>;
 FinetuneResult finetune(Transformer& model, const std::vector<EncodedQuestion>& questions,
                         const FinetuneOptions& options, const Judge& judge,
                         const Progress& progress = {});
-
-// What a run depends on: the options, a fingerprint of the questions, and `options.run`. A run is
-// resumed only if all of it is the same; goes well with a saved model.
-Json describe_run(const Transformer& model, const std::vector<EncodedQuestion>& questions,
-                  const FinetuneOptions& options);
 
 }  // namespace dofla

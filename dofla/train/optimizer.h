@@ -3,6 +3,7 @@
 // its share of the mean.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "dofla/model/gradients.h"
@@ -17,12 +18,12 @@ struct OptimizerOptions {
   // Of the matrices of the model, embeddings among them. Norms, biases and features are not
   // decayed: nothing says that they should be near 0.
   double weight_decay = 0;
-  double clip = 1;  // the largest norm of all gradients together; infinity for none
+  double clip = 1;  // the largest norm of all gradients together; 0: any
 };
 
 class Optimizer {
  public:
-  // Of `parameters`, handles to the model's memory as parameters(model, what) gives them.
+  // Of `parameters`, handles to a model's memory on the CPU as parameters(model, what) gives them.
   Optimizer(NamedTensors parameters, const OptimizerOptions& options);
 
   // One step on gradients with the same names in the same order, which are clipped in place. False
@@ -32,10 +33,10 @@ class Optimizer {
   int64_t skipped() const { return skipped_; }
   const NamedTensors& parameters() const { return parameters_; }
 
-  // Parameters, moments and counts, under names that begin with `prefix`: all that a step depends
-  // on. Restoring writes into the model and throws Error on what is missing or misshapen.
-  void save(const std::string& prefix, NamedTensors& tensors) const;
-  void restore(const std::string& prefix, const Safetensors& file);
+  // Parameters under their names, moments and the count: all that a step depends on. Restoring
+  // writes into the model, and throws Error on what is missing or misshapen.
+  void save(NamedTensors& tensors) const;
+  void restore(const Safetensors& file);
 
  private:
   NamedTensors parameters_;
