@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "dofla/core/error.h"
 #include "dofla/data/batches.h"
@@ -144,26 +143,37 @@ void Finetuner::step() {
   stop_if_diverged();
 }
 
+int64_t Finetuner::patience() const {
+  return std::min(kPatience, steps());
+}
+
 double Finetuner::runaway_loss() const {
   const auto start = std::ranges::find_if(loss_, [](double x) { return std::isfinite(x); });
   return kRunawayFactor * (start == loss_.end() ? 1 : std::max(*start, 1.0));
 }
 
+// The mean of the last steps that were finite; NaN if none was.
+double Finetuner::recent_loss() const {
+  double sum = 0;
+  int64_t finite = 0;
+  for (auto at = loss_.end() - std::min(patience(), steps_done()); at != loss_.end(); ++at)
+    if (!std::isnan(*at)) {
+      sum += *at;
+      ++finite;
+    }
+  return sum / static_cast<double>(finite);
+}
+
 bool Finetuner::healthy() const {
-  return loss_.empty() || loss_.back() <= runaway_loss();  // NaN is not
+  return loss_.empty() || (!std::isnan(loss_.back()) && recent_loss() <= runaway_loss());
 }
 
 void Finetuner::stop_if_diverged() const {
-  const int64_t patience = std::min(kPatience, steps());
-  if (steps_done() < patience) return;
-  std::vector<double> last;
-  for (auto at = loss_.end() - patience; at != loss_.end(); ++at)
-    if (!std::isnan(*at)) last.push_back(*at);
-  const double mean =
-      std::accumulate(last.begin(), last.end(), 0.0) / static_cast<double>(last.size());
-  if (mean <= runaway_loss()) return;
-  const std::string what = last.empty() ? fmt::format("the last {} steps were not finite", patience)
-                                        : fmt::format("the loss has grown to {:.3g}", mean);
+  const double recent = recent_loss();
+  if (steps_done() < patience() || recent <= runaway_loss()) return;
+  const std::string what = std::isnan(recent)
+                               ? fmt::format("the last {} steps were not finite", patience())
+                               : fmt::format("the loss has grown to {:.3g}", recent);
   const std::string kept = options_.checkpoint.empty()
                                ? ""
                                : fmt::format("; {} is the run as it was after step {}",

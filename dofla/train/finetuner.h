@@ -27,7 +27,7 @@ class Finetuner {
   bool waits_for_accuracy() const;
   void take(const TaskResult& accuracy);
 
-  // Whether the last step was one to go on from.
+  // Whether the last steps went well enough to go on from them.
   bool healthy() const;
 
   // Writes or reads options.checkpoint: everything needed to go on as if never stopped, bit for
@@ -41,6 +41,8 @@ class Finetuner {
  private:
   std::vector<const EncodedQuestion*> batch(int64_t step) const;
   size_t best_epoch() const;
+  int64_t patience() const;
+  double recent_loss() const;
   double runaway_loss() const;
   void stop_if_diverged() const;
 

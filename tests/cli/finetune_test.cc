@@ -56,7 +56,7 @@ TEST_F(FinetuneCli, MakesACompleteModelFolder) {
       json({"evaluate", out, "--task", "piqa", "--task-data", data.string()})["tasks"][0];
   EXPECT_EQ(again["acc"], result["epochs"][kept - 1]["acc"]);
   EXPECT_EQ(json({"inspect", out})["model_type"], "llama");
-  EXPECT_EQ(run({"generate", out, "--prompt", "Once", "--tokens", "2"}).exit_code, 0);
+  EXPECT_EQ(run({"generate", out, "--prompt", "Once", "--max-tokens", "2"}).exit_code, 0);
   const Json about = load_json(fs::path(out) / "config.json")["training"];
   EXPECT_EQ(about["task"], "piqa");
   EXPECT_EQ(about["lr"], 1e-3);
@@ -82,7 +82,7 @@ TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
 }
 
 TEST_F(FinetuneCli, KilledAndResumedEndsInTheSameBytes) {
-  const std::vector<std::string> settings = {"--epochs", "8", "--checkpoint-every", "1"};
+  const std::vector<std::string> settings = {"--epochs", "5", "--checkpoint-every", "1"};
   std::vector<std::string> whole = finetune(settings), cut = whole;
   whole.insert(whole.end(), {"--out", out + "-whole"});
   cut.insert(cut.end(), {"--out", out});

@@ -135,6 +135,15 @@ TEST_F(Finetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
   }
 }
 
+TEST_F(Finetuning, DoesNotDependOnTheNumberOfThreads) {
+  const auto train = [&] {
+    Transformer model = linear_model();
+    finetune(model, questions, settings(), judge());
+    return copy_of(model);
+  };
+  EXPECT_TRUE(same_bits(test::with_threads(1, train), test::with_threads(5, train)));
+}
+
 TEST_F(Finetuning, AnotherRunIsRefusedByWhatDiffers) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
@@ -245,6 +254,10 @@ TEST_F(Finetuning, ARunawayStopsAndKeepsTheRunAsItWas) {
   const Safetensors kept(options.checkpoint);
   for (const auto& [name, tensor] : parameters(model, kEverything))
     EXPECT_TRUE(std::isfinite(test::largest(kept.tensor(name)))) << name;
+  const Tensor loss = kept.tensor("history.loss");
+  EXPECT_LT(loss.count(), 10);  // steps that the rule waits for
+  EXPECT_LE(test::largest(loss) / static_cast<double>(loss.count()),
+            10 * std::max(loss.data<double>()[0], 1.0));
 }
 
 TEST_F(Finetuning, StepsThatAreNotFiniteAreSkippedAndEndTheRun) {
