@@ -13,7 +13,8 @@ constexpr const char* kLoss = "history.loss";
 constexpr const char* kAccuracy = "history.accuracy";
 constexpr const char* kBest = "best.";
 
-constexpr int64_t kFields = 7;
+constexpr int64_t kFields = 7;  // of a TaskResult, of which the first
+constexpr int64_t kCounts = 3;  // are whole numbers
 
 Tensor to_table(const std::vector<TaskResult>& results) {  // [N, kFields] in F64
   Tensor table({static_cast<int64_t>(results.size()), kFields}, DType::kF64);
@@ -31,10 +32,16 @@ Tensor to_table(const std::vector<TaskResult>& results) {  // [N, kFields] in F6
   return table;
 }
 
-std::vector<TaskResult> from_table(const Tensor& table) {
+std::vector<TaskResult> from_table(const Tensor& table, const std::string& where) {
+  if (table.rank() != 2 || table.dtype() != DType::kF64 || table.size(1) != kFields)
+    fail("{}: {}: expected rows of {} numbers, found {}", where, kAccuracy, kFields,
+         to_string(table.shape()));
   std::vector<TaskResult> results;
   for (int64_t i = 0; i < table.size(0); ++i) {
     const double* row = table.data<double>() + i * kFields;
+    for (int64_t j = 0; j < kCounts; ++j)
+      if (!(row[j] >= 0 && row[j] < 0x1p53))
+        fail("{}: {}: expected numbers of questions, found {}", where, kAccuracy, row[j]);
     results.push_back({.questions = static_cast<int64_t>(row[0]),
                        .truncated = static_cast<int64_t>(row[1]),
                        .not_finite = static_cast<int64_t>(row[2]),
@@ -62,24 +69,22 @@ void Finetuner::save() {
 void Finetuner::restore() {
   const Safetensors file = open_training_file(options_.checkpoint, run_);
   const std::string where = options_.checkpoint.string();
-  const Tensor loss = file.tensor(kLoss), accuracy = file.tensor(kAccuracy);
+  const Tensor loss = file.tensor(kLoss);
+  const std::vector<TaskResult> accuracy = from_table(file.tensor(kAccuracy), where);
   if (loss.rank() != 1 || loss.dtype() != DType::kF64 || loss.size(0) > steps())
     fail("{}: {}: expected at most {} numbers, found {}", where, kLoss, steps(),
          to_string(loss.shape()));
-  if (accuracy.rank() != 2 || accuracy.dtype() != DType::kF64 || accuracy.size(1) != kFields)
-    fail("{}: {}: expected rows of {} numbers, found {}", where, kAccuracy, kFields,
-         to_string(accuracy.shape()));
   // An accuracy before the first step and one after each epoch; at step 0 it may still be missing.
-  const int64_t judged = 1 + loss.size(0) / steps_per_epoch();
-  if (accuracy.size(0) != judged && (loss.size(0) > 0 || accuracy.size(0) > 0))
-    fail("{}: {}: expected {} rows, found {}", where, kAccuracy, judged, accuracy.size(0));
+  const auto judged = static_cast<size_t>(1 + loss.size(0) / steps_per_epoch());
+  if (accuracy.size() != judged && !(loss.count() == 0 && accuracy.empty()))
+    fail("{}: {}: expected {} rows, found {}", where, kAccuracy, judged, accuracy.size());
   optimizer_.restore(file);
   best_.clear();
   for (const auto& [name, tensor] : optimizer_.parameters())
     if (options_.keep_best && judged > 1)
       best_.emplace_back(name, find_tensor(file, kBest + name, tensor.shape()).clone());
   loss_.assign(loss.data<double>(), loss.data<double>() + loss.count());
-  accuracy_ = from_table(accuracy);
+  accuracy_ = accuracy;
   saved_step_ = steps_done();
 }
 

@@ -1,6 +1,7 @@
 #include "dofla/train/finetune.h"
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -168,6 +169,47 @@ TEST_F(Finetuning, AnotherRunIsRefusedByWhatDiffers) {
   refused(options, questions, std::move(model), "weights");
   fs::resize_file(options.checkpoint, fs::file_size(options.checkpoint) / 2);
   refused(options, questions, linear_model(), "run.training");
+}
+
+// Each thing that is checked when a run is read.
+TEST_F(Finetuning, ABrokenCheckpointIsRefused) {
+  FinetuneOptions options = settings();
+  options.checkpoint = scratch.path() / "run.training";
+  Transformer model = linear_model();
+  finetune(model, questions, options, judge());
+  NamedTensors tensors;
+  std::map<std::string, std::string> metadata;
+  {
+    const Safetensors file(options.checkpoint);
+    for (const std::string& name : file.names())
+      tensors.emplace_back(name, file.tensor(name).clone());
+    metadata = file.metadata();
+  }
+  options.resume = true;
+  const auto refused = [&](const std::string& name, const Tensor& instead, std::string_view part) {
+    NamedTensors broken;
+    for (const auto& [known, tensor] : tensors)
+      if (known != name) broken.emplace_back(known, tensor);
+    if (instead.defined()) broken.emplace_back(name, instead);
+    write_safetensors(options.checkpoint, broken, metadata);
+    Transformer fresh = linear_model();
+    test::expect_error([&] { finetune(fresh, questions, options, judge()); },
+                       {"run.training", name, part});
+  };
+  refused("history.loss", {}, "history.loss");
+  refused("history.loss", Tensor::zeros({7}, DType::kF64), "at most 6");
+  refused("history.loss", Tensor::zeros({6}), "numbers");
+  refused("history.accuracy", Tensor::zeros({3, 6}, DType::kF64), "rows of 7");
+  refused("history.accuracy", Tensor::zeros({2, 7}, DType::kF64), "expected 3 rows, found 2");
+  Tensor negative = Tensor::zeros({3, 7}, DType::kF64);
+  negative.data<double>()[0] = -1;
+  refused("history.accuracy", negative, "-1");
+  const std::string weight = parameters(model, kEverything).front().first;
+  for (const std::string& name : {weight, "moments." + weight + ".mean", "best." + weight}) {
+    refused(name, {}, name);
+    refused(name, Tensor::zeros({2}), "found F32 [2]");
+  }
+  refused("moments." + weight + ".steps", Tensor::zeros({1}), "expected I64 [1]");
 }
 
 TEST_F(Finetuning, PartsOfABatchAddUpToTheWhole) {
