@@ -81,6 +81,8 @@ Schedule schedule_of(const FinetuneOptions& options, size_t questions) {
   require(options.epochs > 0 && options.batch > 0 && options.part_tokens > 0,
           "finetune: {} epochs of batches of {} in parts of {} tokens", options.epochs,
           options.batch, options.part_tokens);
+  require(options.warmup >= 0 && options.warmup < 1, "finetune: a warm-up of {} of the steps",
+          options.warmup);
   const int64_t batches = (static_cast<int64_t>(questions) + options.batch - 1) / options.batch;
   return {.steps = options.epochs * batches, .warmup = options.warmup, .decay = Decay::kLinear};
 }
