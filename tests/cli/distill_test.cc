@@ -72,6 +72,8 @@ TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
     works({"--strategy", strategy});
   for (const char* init : {"iid", "orthogonal", "leverage", "pairs"}) works({"--init", init});
   for (const char* map : {"performer", "dijiang"}) works({"--features", map});
+  for (const char* loss : {"softmax", "l2", "attention-mse", "direct"}) works({"--loss", loss});
+  works({"--loss", "direct", "--recompute"});
 }
 
 TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
@@ -100,6 +102,26 @@ TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
   EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
             read_text(fs::path(out + "-whole") / "model.safetensors"));
   EXPECT_FALSE(fs::exists(out + ".training"));
+}
+
+// The training fits on the disk, the model does not: nothing half-written, and nothing lost.
+TEST_F(DistillCli, AFullDiskKeepsTheTraining) {
+  const std::vector<std::string> arguments =
+      distill({"--out", out, "--steps", "4", "--checkpoint-every", "4"});
+  const auto room = fs::file_size(fs::path(model) / "model.safetensors") / 1024 / 2;
+  std::string command = fmt::format("trap '' XFSZ; ulimit -f {}; exec '{}'", room, DOFLA_BINARY);
+  for (const std::string& argument : arguments) command += " '" + argument + "'";
+  const ProcessResult full = test::run_process({"/bin/bash", "-c", command});
+  EXPECT_EQ(full.exit_code, 1) << full.err;
+  EXPECT_THAT(full.err, HasSubstr("model.safetensors"));
+  EXPECT_FALSE(fs::exists(out));
+  ASSERT_TRUE(fs::exists(out + ".training"));
+
+  std::vector<std::string> again = arguments;
+  again.push_back("--resume");
+  const ProcessResult resumed = run(again);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(fs::exists(fs::path(out) / "model.safetensors"));
 }
 
 TEST_F(DistillCli, DryRunWritesNothing) {

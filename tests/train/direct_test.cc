@@ -1,0 +1,97 @@
+#include "dofla/train/direct.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "dofla/distill/pair_init.h"
+#include "dofla/distill/train.h"
+#include "dofla/evaluate/next_token.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/plan/allocate.h"
+#include "dofla/train/next_token_gradient.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/random_values.h"
+
+namespace dofla {
+namespace {
+
+class DirectTraining : public testing::Test {
+ protected:
+  const Checkpoint checkpoint{fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K"};
+  const Transformer teacher{checkpoint};
+  const Tensor ids = some_text();
+
+  static Tensor some_text() {
+    Tensor text({2, 40}, DType::kI64);
+    for (int64_t i = 0; i < text.count(); ++i) text.data<int64_t>()[i] = 3 + i * 131 % 500;
+    return text;
+  }
+  FeatureSet start() const {
+    PairSampler pairs(fixed_plan(identity_of(teacher.config()), 6), 1, 7);
+    teacher.forward(ids.slice(0, 1), {.state = nullptr, .observer = pairs.observer()});
+    return pairs.features();
+  }
+  FeatureTrainer trained(int64_t steps, const TrainOptions& options, bool recompute = false) const {
+    FeatureTrainer trainer(start(), direct_objective(checkpoint, {.device = {}, .recompute = recompute}),
+                           options);
+    for (int64_t i = 0; i < steps; ++i) trainer.step(ids);
+    return trainer;
+  }
+};
+
+// The loss that is trained is the one that evaluation reports.
+TEST_F(DirectTraining, LossIsThatOfTheWholeStudent) {
+  const FeatureSet features = start();
+  const Transformer student = make_linear_model(checkpoint, features);
+  Gradients gradients = new_gradients(student, {.features = true});
+  const double loss = next_token_gradient(student, ids, false, gradients);
+  double expected = 0;
+  for (int64_t b = 0; b < 2; ++b) {
+    const int64_t* row = ids.data<int64_t>() + b * 40;
+    expected += next_token_loss(student, TokenIds(row, row + 40)).loss / 2;
+  }
+  EXPECT_NEAR(loss, expected, 1e-5 * expected);
+}
+
+TEST_F(DirectTraining, FallsAndTellsOneLoss) {
+  const FeatureTrainer trainer = trained(30, {.steps = 30});
+  const TrainingHistory& history = trainer.history();
+  ASSERT_EQ(history.loss.front().size(), 1u);
+  EXPECT_LT(history.loss.back()[0], history.loss.front()[0]);
+  EXPECT_TRUE(history.skipped.empty());
+}
+
+TEST_F(DirectTraining, RecomputingChangesNoBit) {
+  const FeatureTrainer kept = trained(3, {.steps = 3}), again = trained(3, {.steps = 3}, true);
+  for (size_t i = 0; i < kept.features().layers.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(kept.features().layers[i].z, again.features().layers[i].z));
+    EXPECT_TRUE(
+        test::same_bits(kept.features().layers[i].log_alpha, again.features().layers[i].log_alpha));
+  }
+}
+
+TEST_F(DirectTraining, AResumedRunEndsInTheSameBits) {
+  const test::ScratchFolder scratch;
+  const fs::path file = scratch.path() / "run.training";
+  const Json run = {{"loss", "direct"}};
+  const FeatureTrainer whole = trained(4, {.steps = 4});
+  trained(2, {.steps = 4}).save(file, run);
+  FeatureTrainer resumed(start(), direct_objective(checkpoint, {}), {.steps = 4});
+  resumed.restore(file, run);
+  while (resumed.steps_done() < 4) resumed.step(ids);
+  EXPECT_EQ(resumed.history().loss, whole.history().loss);
+  for (size_t i = 0; i < whole.features().layers.size(); ++i)
+    EXPECT_TRUE(test::same_bits(resumed.features().layers[i].z, whole.features().layers[i].z));
+}
+
+// DiJiang: the directions stay, only their weights learn.
+TEST_F(DirectTraining, ALearningRateOfZeroLeavesTheDirections) {
+  const FeatureTrainer trainer = trained(3, {.steps = 3, .lr_z = 0, .lr_alpha = 0.1});
+  const FeatureSet before = start();
+  EXPECT_TRUE(test::same_bits(trainer.features().layers[0].z, before.layers[0].z));
+  EXPECT_FALSE(test::same_bits(trainer.features().layers[0].log_alpha, before.layers[0].log_alpha));
+}
+
+}  // namespace
+}  // namespace dofla
