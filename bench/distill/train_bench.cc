@@ -1,5 +1,5 @@
-// One layerwise training step as a multiple of the teacher's forward, and the whole model's prefill
-// and decoding with softmax and with linear attention.
+// One training step, layerwise and direct, as a multiple of the teacher's forward, and the whole
+// model's prefill and decoding with softmax and with linear attention.
 //   DOFLA_MODELS=folder train_bench     uses folder/gpt2-wiki, else the built-in wiki-mini
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include "dofla/distill/train.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/plan/allocate.h"
+#include "dofla/train/direct.h"
 
 namespace dofla::bench {
 namespace {
@@ -45,17 +46,17 @@ void run(const fs::path& folder) {
   const double forward = best_seconds(5, [&] { teacher.forward(ids); });
   fmt::print("model    {}\nteacher  forward of 1x{} without head {:7.0f} ms\n",
              folder.filename().string(), config.context, 1e3 * forward);
-  for (const auto& [name, kind] : {std::pair{"softmax", FeatureLossKind::kSoftmax},
-                                   {"l2", FeatureLossKind::kL2},
-                                   {"attention-mse", FeatureLossKind::kAttentionMse}}) {
-    TrainOptions options;
-    options.steps = 100;
-    FeatureTrainer trainer(features.clone(), layerwise_objective(teacher, {kind}), options);
+  const auto time_step = [&](const char* name, const Objective& objective) {
+    FeatureTrainer trainer(features.clone(), objective, {.steps = 100});
     trainer.step(ids);
     const double step = best_seconds(5, [&] { trainer.step(ids); });
-    fmt::print("step     {:13} {:7.0f} ms, {:.2f} x the forward\n", name, 1e3 * step,
+    fmt::print("step     {:13} {:7.0f} ms/sample, {:.2f} x the forward\n", name, 1e3 * step,
                step / forward);
-  }
+  };
+  time_step("direct", direct_objective(checkpoint, {}));
+  time_step("softmax", layerwise_objective(teacher, {FeatureLossKind::kSoftmax}));
+  time_step("l2", layerwise_objective(teacher, {FeatureLossKind::kL2}));
+  time_step("attention-mse", layerwise_objective(teacher, {FeatureLossKind::kAttentionMse}));
   time_inference("softmax", teacher);
   time_inference("linear", make_linear_model(checkpoint, features));
 }
