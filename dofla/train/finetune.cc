@@ -59,9 +59,9 @@ FinetuneResult finetune(Transformer& model, const std::vector<EncodedQuestion>& 
     }
     if (run.steps_done() == run.steps()) return run.finish();
     run.step();
-    const int64_t epoch = (run.steps_done() - 1) / run.steps_per_epoch();
-    const std::string stage = fmt::format("epoch {} of {}", epoch + 1, options.epochs);
-    report(progress, {stage, run.steps_done(), run.steps(), "steps"});
+    const int64_t before = run.steps_done() - 1, each = run.steps_per_epoch();
+    const std::string stage = fmt::format("epoch {} of {}", before / each + 1, options.epochs);
+    report(progress, {stage, before % each + 1, each, "steps"});
     if (run.steps_done() % options.checkpoint_every == 0 && !run.at_epoch_end() && run.healthy())
       run.save();
   }

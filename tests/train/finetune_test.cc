@@ -111,7 +111,7 @@ TEST_F(Finetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
   // Copies of the file as it was at every moment that it was written, seen after the step.
   std::set<std::string> copies;
   const auto keep = [&](const ProgressUpdate& update) {
-    const fs::path to = scratch.path() / ("copy" + std::to_string(update.done));
+    const fs::path to = scratch.path() / fmt::format("{} step {}", update.stage, update.done);
     if (fs::exists(options.checkpoint)) fs::copy_file(options.checkpoint, to);
     copies.insert(to.string());
   };
