@@ -72,6 +72,7 @@ TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
     works({"--strategy", strategy});
   for (const char* init : {"iid", "orthogonal", "leverage", "pairs"}) works({"--init", init});
   for (const char* map : {"performer", "dijiang"}) works({"--features", map});
+  works({"--loss", "direct"});
 }
 
 TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
@@ -126,7 +127,7 @@ TEST_F(DistillCli, BadInputIsOneLine) {
               R"("dims":[4,0,4],"mean":4})");
   expect_failure(distill({"--out", out + "2", "--plan", plan}), 1, "dimensions");
   expect_failure({"distill", model, "--ids", ids(), "--held-out", "8", "--out", out + "2"}, 1,
-                 "--held-out");
+                 "8 are held out");
   expect_failure(distill({"--out", (scratch.path() / "no" / "such").string(), "--steps", "1"}), 1,
                  "no/such");
   expect_failure(distill({}), 2, "--out");
