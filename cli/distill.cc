@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "cli/command.h"
+#include "cli/device_option.h"
 #include "cli/distill_report.h"
 #include "cli/lambda_option.h"
 #include "cli/output.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct Options {
   ModelArgument model;
+  DeviceOption device;
   TextArguments text;
   LambdaOption lambda;
   std::string out, plan, strategy = "dof", features = "prf", init = "pairs";
@@ -59,6 +61,7 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   job.features.seed = job.seed;
   job.features.lambda = job.allocate.lambda;
   job.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
+  job.device = options.device.get();
   job.follow(make_recipe(options.loss, job.features.map, job.train.steps, options.rates));
   job.run = distill_settings(checkpoint, text, job);
   return job;
@@ -198,6 +201,7 @@ Command add_distill(CLI::App& program) {
       "distill", "Turn a softmax model into a linear-attention model and say how good it is");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
+  options->device.add(*app);
   options->text.add(*app);
   app->add_option("--out", options->out, "folder for the new model; must not exist")
       ->type_name("DIR")

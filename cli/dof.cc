@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/device_option.h"
 #include "cli/lambda_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -12,6 +13,7 @@ namespace {
 
 struct Options {
   ModelArgument model;
+  DeviceOption device;
   TextArguments text;
   LambdaOption lambda;
   DofOptions dof = {.sample = {.samples = 1024, .draws = 8, .seed = 0}};
@@ -41,7 +43,7 @@ std::string table_text(const DofTable& table) {
 
 void run(const Options& options) {
   const Checkpoint checkpoint(options.model.folder());
-  const Transformer teacher(checkpoint);
+  const Transformer teacher(checkpoint, options.device.get());
   DofOptions dof = options.dof;
   dof.gram = gram_scale_from_name(options.gram).value();
   dof.lambda = options.lambda.value().value_or(dof.lambda);
@@ -67,6 +69,7 @@ Command add_dof(CLI::App& program) {
       program.add_subcommand("dof", "Measure how many features each attention head needs");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
+  options->device.add(*app);
   options->text.add(*app, 16);
   app->add_option("--samples", options->dof.sample.samples, "queries and keys drawn a head")
       ->capture_default_str()

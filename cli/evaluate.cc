@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/command.h"
+#include "cli/device_option.h"
 #include "cli/evaluate_tasks.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -16,6 +17,7 @@ namespace {
 
 struct Options {
   ModelArgument model;
+  DeviceOption device;
   TextArguments text;
   TaskArguments tasks;
   std::string teacher;
@@ -35,7 +37,9 @@ OrderedJson to_json(const NextTokenLoss& result) {
 // With a teacher: the student's loss and how much of the teacher is in it.
 void run_beside_teacher(const Options& options) {
   const Checkpoint checkpoint(options.model.folder()), teacher_checkpoint(options.teacher);
-  const Transformer student = load_model(checkpoint), teacher = load_model(teacher_checkpoint);
+  const Device device = options.device.get();
+  const Transformer student = load_model(checkpoint, device);
+  const Transformer teacher = load_model(teacher_checkpoint, device);
   Comparison result;
   {
     ProgressBar bar;
@@ -63,10 +67,11 @@ void run_beside_teacher(const Options& options) {
 }
 
 void run(const Options& options) {
-  if (options.tasks.given()) return options.tasks.run(options.model.folder(), options.json);
+  if (options.tasks.given())
+    return options.tasks.run(options.model.folder(), options.device.get(), options.json);
   if (!options.teacher.empty()) return run_beside_teacher(options);
   const Checkpoint checkpoint(options.model.folder());
-  const Transformer model = load_model(checkpoint);
+  const Transformer model = load_model(checkpoint, options.device.get());
   NextTokenLoss result;
   double seconds = 0;
   {
@@ -97,6 +102,7 @@ Command add_evaluate(CLI::App& program) {
       "evaluate", "Measure how well a model predicts text or answers questions");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
+  options->device.add(*app);
   options->text.add(*app);
   app->add_option("--teacher", options->teacher,
                   "compare with this model: KL, agreement, error of each layer's attention")

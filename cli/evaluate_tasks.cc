@@ -1,13 +1,11 @@
 #include "cli/evaluate_tasks.h"
 
 #include <chrono>
-#include <cmath>
-
-#include <fmt/ranges.h>
 
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/task_results.h"
 #include "dofla/evaluate/tasks.h"
 #include "dofla/linear/linear_model.h"
 
@@ -21,38 +19,10 @@ struct Evaluated {
   TaskResult result;
 };
 
-std::vector<std::string> task_names() {
-  std::vector<std::string> names;
-  for (const Task& task : tasks()) names.push_back(task.name);
-  return names;
-}
-
-// `limit` questions spread over all of them: MMLU's files go by subject.
-std::vector<Question> thin_out(std::vector<Question> questions, int64_t limit) {
-  const auto count = static_cast<int64_t>(questions.size());
-  if (limit == 0 || limit >= count) return questions;
-  std::vector<Question> kept;
-  for (int64_t i = 0; i < limit; ++i)
-    kept.push_back(std::move(questions[static_cast<size_t>(i * count / limit)]));
-  return kept;
-}
-
 OrderedJson to_json(const Evaluated& entry) {
-  const TaskResult& result = entry.result;
-  return {{"task", entry.task->name},
-          {"split", entry.split->name},
-          {"questions", result.questions},
-          {"acc", result.acc.mean},
-          {"acc_stderr", result.acc.standard_error},
-          {"acc_norm", result.acc_norm.mean},
-          {"acc_norm_stderr", result.acc_norm.standard_error},
-          {"truncated", result.truncated},
-          {"not_finite", result.not_finite}};
-}
-
-std::string percent(const Accuracy& accuracy) {
-  if (std::isnan(accuracy.standard_error)) return fmt::format("{:.1f} %", 100 * accuracy.mean);
-  return fmt::format("{:.1f} ± {:.1f} %", 100 * accuracy.mean, 100 * accuracy.standard_error);
+  OrderedJson json = {{"task", entry.task->name}, {"split", entry.split->name}};
+  json.update(accuracy_json(entry.result));
+  return json;
 }
 
 // A question that is right with this probability by guessing.
@@ -71,36 +41,14 @@ void print_table(const std::vector<Evaluated>& evaluated) {
                       percent(entry.result.acc_norm), 100 * chance(entry.questions)));
 }
 
-void print_remarks(const Evaluated& entry, int64_t context) {
-  const TaskResult& result = entry.result;
-  if (result.truncated > 0)
-    remark(fmt::format("{}: {} longer than the model's context of {} tokens: cut on the left",
-                       entry.task->name, counted(result.truncated, "question"), context));
-  if (result.not_finite > 0)
-    remark(
-        fmt::format("{}: {} with scores that are not finite, counted as wrong: the model's "
-                    "weights are broken, or it left the range of float",
-                    entry.task->name, counted(result.not_finite, "question")));
-}
-
 }  // namespace
 
 void TaskArguments::add(CLI::App& app) {
-  CLI::Option* task =
-      app.add_option("--task", names_,
-                     fmt::format("answer the questions of this task instead, may be repeated:\n{}",
-                                 fmt::join(task_names(), ", ")));
+  CLI::Option* task = app.add_option(
+      "--task", names_,
+      fmt::format("answer the questions of this task instead, may be repeated:\n{}", task_names()));
   task->type_name("NAME")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  task->check(CLI::Validator(
-      [](const std::string& name) -> std::string {
-        try {
-          find_task(name);
-          return {};
-        } catch (const std::exception& error) {
-          return error.what();
-        }
-      },
-      ""));
+  task->check(task_name());
   CLI::Option* data = app.add_option("--task-data", data_,
                                      "folder of the tasks' folders (piqa, arc_easy, ...), or the\n"
                                      "task's own");
@@ -117,26 +65,25 @@ void TaskArguments::add(CLI::App& app) {
       ->needs(task);
 }
 
-void TaskArguments::run(const fs::path& model_folder, bool json) const {
+void TaskArguments::run(const fs::path& model_folder, const Device& device, bool json) const {
   // All files are read first: a defect in the last one must not show after an hour.
   std::vector<Evaluated> evaluated;
   for (const std::string& name : names_) {
     const Task& task = find_task(name);
     const TaskSplit& split = find_split(task, split_.empty() ? task.evaluated : split_);
-    evaluated.push_back({&task, &split, thin_out(read_questions(task, split, data_), limit_), {}});
+    evaluated.push_back(
+        {&task, &split, evenly_spread(read_questions(task, split, data_), limit_), {}});
   }
   const Checkpoint checkpoint(model_folder);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  const Transformer model = load_model(checkpoint);
+  const Transformer model = load_model(checkpoint, device);
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   const auto start = std::chrono::steady_clock::now();
   int64_t questions = 0;
   for (Evaluated& entry : evaluated) {
     ProgressBar bar;
     const Progress draw = bar.progress();
-    std::vector<EncodedQuestion> encoded;
-    for (const Question& question : entry.questions)
-      encoded.push_back(encode_question(question, encode, model.config()));
+    const auto encoded = encode_questions(entry.questions, encode, model.config());
     entry.result = evaluate_task(model, encoded, [&](ProgressUpdate update) {
       update.stage = entry.task->name;
       draw(update);
@@ -146,7 +93,8 @@ void TaskArguments::run(const fs::path& model_folder, bool json) const {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
-  for (const Evaluated& entry : evaluated) print_remarks(entry, model.config().context);
+  for (const Evaluated& entry : evaluated)
+    remark_on(entry.task->name, entry.result, model.config().context);
   if (json) {
     OrderedJson results = OrderedJson::array();
     for (const Evaluated& entry : evaluated) results.push_back(to_json(entry));

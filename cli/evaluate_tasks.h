@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "dofla/core/device.h"
 #include "dofla/core/file.h"
 
 namespace dofla::cli {
@@ -14,7 +15,7 @@ class TaskArguments {
  public:
   void add(CLI::App& app);  // after the options that go with text, which these exclude
   bool given() const { return !names_.empty(); }
-  void run(const fs::path& model_folder, bool json) const;
+  void run(const fs::path& model_folder, const Device& device, bool json) const;
 
  private:
   std::vector<std::string> names_;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/device_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "dofla/core/error.h"
@@ -13,6 +14,7 @@ namespace {
 
 struct Options {
   ModelArgument model;
+  DeviceOption device;
   std::string prompt;
   std::string ids;
   bool ignore_end = false;
@@ -66,7 +68,7 @@ void run(const Options& options) {
   const std::optional<Tokenizer> tokenizer = options.prompt.empty()
                                                  ? find_tokenizer(checkpoint.folder())
                                                  : Tokenizer::load(checkpoint.folder());
-  const Transformer model = load_model(checkpoint);
+  const Transformer model = load_model(checkpoint, options.device.get());
   const ModelConfig& config = model.config();
   const TokenIds prompt = prompt_ids(options, config, tokenizer);
   std::optional<StreamDecoder> decoder = decoder_after(options, prompt, tokenizer);
@@ -126,6 +128,7 @@ Command add_generate(CLI::App& program) {
   CLI::App* app = program.add_subcommand("generate", "Continue a text");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
+  options->device.add(*app);
   CLI::Option* prompt = app->add_option(
       "--prompt", options->prompt, "the text to continue (left out: the beginning of a document)");
   prompt->type_name("TEXT");

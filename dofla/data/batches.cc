@@ -95,21 +95,22 @@ Tensor to_tensor(const TokenIds& ids) {
   return tensor;
 }
 
+std::vector<int64_t> shuffled_order(int64_t count, uint64_t seed, int64_t pass) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  Random random(seed, static_cast<uint64_t>(pass));
+  for (size_t left = order.size(); left > 1; --left)
+    std::swap(order[left - 1], order[random.below(left)]);
+  return order;
+}
+
 ShuffledBatches::ShuffledBatches(std::vector<TokenIds> windows, int64_t batch, uint64_t seed)
-    : windows_(std::move(windows)), batch_(batch), seed_(seed), order_(windows_.size()) {
+    : windows_(std::move(windows)), batch_(batch), seed_(seed) {
   require(!windows_.empty(), "ShuffledBatches: no windows");
   require(batch_ > 0, "ShuffledBatches: a batch of {} windows", batch_);
   for (const TokenIds& window : windows_)
     require(window.size() == windows_.front().size() && !window.empty(),
             "ShuffledBatches: windows of {} and {} tokens", windows_.front().size(), window.size());
-}
-
-void ShuffledBatches::shuffle(int64_t pass) {
-  std::iota(order_.begin(), order_.end(), 0);
-  Random random(seed_, static_cast<uint64_t>(pass));
-  for (size_t left = order_.size(); left > 1; --left)
-    std::swap(order_[left - 1], order_[random.below(left)]);
-  pass_ = pass;
 }
 
 Tensor ShuffledBatches::at(int64_t step) {
@@ -118,7 +119,10 @@ Tensor ShuffledBatches::at(int64_t step) {
   int64_t* to = batch.data<int64_t>();
   for (int64_t i = 0; i < batch_; ++i) {
     const int64_t place = step * batch_ + i;
-    if (place / windows() != pass_) shuffle(place / windows());
+    if (place / windows() != pass_) {
+      pass_ = place / windows();
+      order_ = shuffled_order(windows(), seed_, pass_);
+    }
     const int64_t index = order_[static_cast<size_t>(place % windows())];
     const TokenIds& window = windows_[static_cast<size_t>(index)];
     to = std::copy(window.begin(), window.end(), to);

@@ -63,6 +63,9 @@ std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limit
 // One sequence as the model takes it: [1, T] in I64.
 Tensor to_tensor(const TokenIds& ids);
 
+// The numbers [0, count) in an order of their own for every (seed, pass).
+std::vector<int64_t> shuffled_order(int64_t count, uint64_t seed, int64_t pass);
+
 // Batches of equally long windows for training. Every pass over the windows is a fresh shuffle,
 // and batch number `step` takes the next `batch` windows of those passes laid end to end: it is a
 // function of (seed, step) alone, so that a run resumed at any step sees what the whole run saw.
@@ -74,8 +77,6 @@ class ShuffledBatches {
   int64_t windows() const { return static_cast<int64_t>(windows_.size()); }
 
  private:
-  void shuffle(int64_t pass);
-
   std::vector<TokenIds> windows_;
   int64_t batch_;
   uint64_t seed_;

@@ -66,7 +66,4 @@ class FeatureTrainer {
   TrainingHistory history_;
 };
 
-// What a training checkpoint says of its run, for a resume that does not repeat the options.
-Json read_run(const fs::path& checkpoint);
-
 }  // namespace dofla

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "dofla/core/error.h"
+#include "dofla/ops/embedding.h"
 #include "dofla/ops/matmul.h"
 
 namespace dofla {
@@ -19,12 +20,6 @@ struct CandidateStates {
   int64_t shared = 0;  // the first tokens, which all candidates have in common
   Tensor common;       // [1, shared, C]
   Tensor own;          // [N, T, C] of the tokens after them; undefined where nobody has any
-
-  // The state after `token` tokens of candidate n, which predicts the next one.
-  const float* after(int64_t n, int64_t token) const {
-    if (token <= shared) return common.data<float>() + (token - 1) * common.size(2);
-    return own.data<float>() + (n * own.size(1) + token - 1 - shared) * own.size(2);
-  }
 };
 
 // The tokens from `begin` on that a model has to read, [N, T]. The last one of a candidate is only
@@ -62,6 +57,35 @@ CandidateStates read_candidates(const Transformer& model, const EncodedQuestion&
   return result;
 }
 
+// Scored tokens whose states stand in one tensor.
+class ScoredRows {
+ public:
+  explicit ScoredRows(const Tensor& states) : states_(states) {}
+
+  void add(size_t candidate, int64_t row, int64_t target) {
+    candidates_.push_back(candidate);
+    rows_.push_back(row);
+    targets_.push_back(target);
+  }
+
+  // Adds the log-likelihood of every token to the score of its candidate.
+  void add_scores(const Linear& head, std::vector<double>& scores) const {
+    if (rows_.empty()) return;
+    const Tensor table = states_.reshape({states_.size(0) * states_.size(1), states_.size(2)});
+    const auto count = static_cast<int64_t>(rows_.size());
+    const Tensor picked = embed(table, to_tensor(rows_).reshape({count}));
+    const Tensor losses =
+        cross_entropy(picked, head, to_tensor(targets_).reshape({count})).to(Device());
+    for (size_t i = 0; i < candidates_.size(); ++i)
+      scores[candidates_[i]] -= losses.data<float>()[i];
+  }
+
+ private:
+  const Tensor& states_;
+  std::vector<size_t> candidates_;
+  TokenIds rows_, targets_;
+};
+
 size_t best_of(const std::vector<double>& scores) {
   return static_cast<size_t>(std::ranges::max_element(scores) - scores.begin());
 }
@@ -79,27 +103,21 @@ std::vector<double> score_candidates(const Transformer& model, const EncodedQues
   require(!candidates.empty(), "score_candidates: a question without candidates");
   const CandidateStates states = read_candidates(model, question);
 
-  // What predicts the scored tokens of all candidates, so that the output head is read once.
-  const int64_t width = model.config().width;
-  int64_t scored = 0;
-  for (const Candidate& candidate : candidates) scored += length(candidate) - candidate.scored_from;
-  Tensor rows({scored, width}), targets({scored}, DType::kI64);
-  float* row = rows.data<float>();
-  int64_t* target = targets.data<int64_t>();
+  // The state after token i − 1 predicts token i. Scored tokens are gathered into as few rows as
+  // there are, so that the output head is read once for those after the shared tokens and once for
+  // the first of them.
+  ScoredRows common(states.common), own(states.own);
   for (size_t n = 0; n < candidates.size(); ++n)
     for (int64_t i = candidates[n].scored_from; i < length(candidates[n]); ++i) {
-      row = std::copy_n(states.after(static_cast<int64_t>(n), i), width, row);
-      *target++ = candidates[n].ids[static_cast<size_t>(i)];
+      const int64_t id = candidates[n].ids[static_cast<size_t>(i)];
+      if (i <= states.shared)
+        common.add(n, i - 1, id);
+      else
+        own.add(n, static_cast<int64_t>(n) * states.own.size(1) + i - 1 - states.shared, id);
     }
-
-  const Tensor losses = cross_entropy(rows, model.weights().head, targets);
-  const float* loss = losses.data<float>();
-  std::vector<double> scores;
-  for (const Candidate& candidate : candidates) {
-    const int64_t count = length(candidate) - candidate.scored_from;
-    scores.push_back(-std::accumulate(loss, loss + count, 0.0));
-    loss += count;
-  }
+  std::vector<double> scores(candidates.size(), 0.0);
+  common.add_scores(model.weights().head, scores);
+  own.add_scores(model.weights().head, scores);
   return scores;
 }
 

@@ -22,8 +22,8 @@ Objective direct_objective(const Checkpoint& teacher, const DirectOptions& optio
     for (size_t i = 0; i < features.layers.size(); ++i) {
       Tensor per_head({features.layers[i].heads()}, DType::kF64);
       std::fill_n(per_head.data<double>(), per_head.count(), loss);
-      take(static_cast<int64_t>(i), {per_head.to(options.device), gradients.features[i].z,
-                                     gradients.features[i].log_alpha});
+      take(static_cast<int64_t>(i),
+           {per_head.to(options.device), gradients.features[i].z, gradients.features[i].log_alpha});
     }
   };
   return objective;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dofla/distill/pair_init.h"
+#include "dofla/distill/training_file.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"

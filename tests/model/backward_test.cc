@@ -1,16 +1,15 @@
 // Gradients of whole models: against PyTorch's for every parameter of every fixture, and against
 // the slope of the loss for linear attention.
 #include <algorithm>
-#include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "dofla/distill/feature_map.h"
 #include "dofla/linear/linear_model.h"
-#include "dofla/ops/adam.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/random_values.h"
+#include "tests/support/slope.h"
 #include "tests/support/tolerance.h"
 
 namespace dofla {
@@ -179,75 +178,13 @@ TEST_P(FixtureGradients, MappedWeightsCannotBeWritten) {
   EXPECT_THROW(weights[0].second.mutable_raw(), std::invalid_argument);
 }
 
-// The loss of a model as a function of some of its parameters, along a random direction in them.
-class Line {
- public:
-  Line(const Transformer& model, const Tensor& ids, const NamedTensors& along, Random& random)
-      : model_(model), ids_(ids) {
-    for (const auto& [name, tensor] : along) {
-      points_.push_back({tensor, tensor.clone(), Tensor(tensor.shape())});
-      for (int64_t i = 0; i < tensor.count(); ++i)
-        points_.back().direction.data<float>()[i] = random.uniform() < 0.5 ? -1.0f : 1.0f;
-    }
-  }
-  ~Line() { move_to(0); }
-  Line(const Line&) = delete;
-  Line& operator=(const Line&) = delete;
-
-  double loss(double step) {
-    move_to(step);
-    return loss_of(model_, ids_);
-  }
-  double slope(double step) { return (loss(step) - loss(-step)) / (2 * step); }
-
-  // How much the loss moves by rounding alone: steps too small to matter.
-  double noise() {
-    const double at = loss(0);
-    double most = 0;
-    for (int i = 1; i <= 8; ++i) most = std::max(most, std::abs(loss(i * 3e-7) - at));
-    return most;
-  }
-
-  double dot(const NamedTensors& gradients) const {
-    double sum = 0;
-    for (size_t i = 0; i < points_.size(); ++i)
-      for (int64_t j = 0; j < points_[i].start.count(); ++j)
-        sum += static_cast<double>(gradients[i].second.data<float>()[j]) *
-               std::as_const(points_[i].direction).data<float>()[j];
-    return sum;
-  }
-
- private:
-  struct Point {
-    Tensor tensor, start, direction;
-  };
-
-  void move_to(double step) {
-    for (Point& point : points_)
-      for (int64_t i = 0; i < point.start.count(); ++i)
-        point.tensor.data<float>()[i] = static_cast<float>(point.start.data<float>()[i] +
-                                                           step * point.direction.data<float>()[i]);
-  }
-
-  const Transformer& model_;
-  const Tensor& ids_;
-  std::vector<Point> points_;
-};
-
-// Against the slope of the float32 loss itself. Doubling the step tells how far that is from the
-// limit, rounding of the loss adds its noise (twice what eight samples show), and the gradients are
-// rounded too; they are those of the parameters in `along`.
+// Against the slope of the float32 loss itself.
 void expect_slope(const Transformer& model, const Tensor& ids, const NamedTensors& along,
                   const NamedTensors& gradients, double step, const std::string& what) {
-  Random random(9);
-  Line line(model, ids, along, random);
-  double norm = 0;
-  for (const auto& [name, tensor] : gradients) norm = std::hypot(norm, global_norm({&tensor, 1}));
-  const double slope = line.slope(step), wider = line.slope(2 * step);
-  const double tolerance = std::abs(wider - slope) + 2 * line.noise() / step +
-                           test::float32_tolerance(ids.count(), 12 * model.config().layers, norm);
-  EXPECT_NEAR(line.dot(gradients), slope, tolerance) << what;
-  EXPECT_LT(tolerance, norm / 4) << what << ": the test sees nothing";
+  const double rounding =
+      test::float32_tolerance(ids.count(), 12 * model.config().layers, test::norm_of(gradients));
+  test::expect_slope(
+      along, gradients, [&] { return loss_of(model, ids); }, step, rounding, what);
 }
 
 TEST_P(FixtureGradients, OfALinearModelAreTheSlopesOfItsLoss) {

@@ -60,6 +60,14 @@ EncodedQuestion encode_question(const Question& question, const Encode& encode,
   return result;
 }
 
+std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& questions,
+                                              const Encode& encode, const ModelConfig& config) {
+  std::vector<EncodedQuestion> encoded;
+  for (const Question& question : questions)
+    encoded.push_back(encode_question(question, encode, config));
+  return encoded;
+}
+
 int64_t shared_tokens(const EncodedQuestion& question) {
   const TokenIds& first = question.candidates.front().ids;
   int64_t shared = question.candidates.front().scored_from;

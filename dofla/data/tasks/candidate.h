@@ -29,6 +29,8 @@ struct EncodedQuestion {
 // left. Throws Error on an id outside the model's vocabulary.
 EncodedQuestion encode_question(const Question& question, const Encode& encode,
                                 const ModelConfig& config);
+std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& questions,
+                                              const Encode& encode, const ModelConfig& config);
 
 // The tokens that all candidates begin with and none is scored on: where they can share work.
 int64_t shared_tokens(const EncodedQuestion& question);

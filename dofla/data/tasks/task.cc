@@ -94,4 +94,13 @@ std::vector<Question> read_questions(const Task& task, const TaskSplit& split,
   return questions;
 }
 
+std::vector<Question> evenly_spread(std::vector<Question> questions, int64_t most) {
+  const auto count = static_cast<int64_t>(questions.size());
+  if (most == 0 || most >= count) return questions;
+  std::vector<Question> kept;
+  for (int64_t i = 0; i < most; ++i)
+    kept.push_back(std::move(questions[static_cast<size_t>(i * count / most)]));
+  return kept;
+}
+
 }  // namespace dofla

@@ -52,4 +52,7 @@ const TaskSplit& find_split(const Task& task, std::string_view name);
 std::vector<Question> read_questions(const Task& task, const TaskSplit& split,
                                      const fs::path& data);
 
+// `most` of the questions, evenly spread: MMLU's files go by subject. 0 stands for all.
+std::vector<Question> evenly_spread(std::vector<Question> questions, int64_t most);
+
 }  // namespace dofla

@@ -40,11 +40,11 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   FeatureLoss out = {Tensor({features.heads()}, DType::kF64, device),
                      Tensor(features.z.shape(), DType::kF32, device),
                      Tensor(features.log_alpha.shape(), DType::kF32, device)};
-  cuda_check(launch_feature_loss(
-                 problem, {q.raw(), k.raw(), floats(features.z), floats(features.log_alpha)},
-                 {static_cast<double*>(out.per_head.mutable_raw()), mutable_floats(out.grad_z),
-                  mutable_floats(out.grad_log_alpha)},
-                 workspace.mutable_raw(), stream_of(q)),
+  cuda_check(launch_feature_loss(problem,
+                                 {q.raw(), k.raw(), floats(features.z), floats(features.log_alpha)},
+                                 {static_cast<double*>(out.per_head.mutable_raw()),
+                                  mutable_floats(out.grad_z), mutable_floats(out.grad_log_alpha)},
+                                 workspace.mutable_raw(), stream_of(q)),
              "feature loss");
   return out;
 }

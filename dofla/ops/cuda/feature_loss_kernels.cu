@@ -199,7 +199,8 @@ cudaError_t feature_loss_workspace(const FeatureLossProblem& problem, int64_t* b
 }
 
 cudaError_t launch_feature_loss(const FeatureLossProblem& problem, const FeatureLossInputs& inputs,
-                         const FeatureLossOutputs& outputs, void* workspace, cudaStream_t stream) {
+                                const FeatureLossOutputs& outputs, void* workspace,
+                                cudaStream_t stream) {
   using namespace feature_pairs;
   Layout layout;
   cudaError_t status = lay_out(problem, &layout);

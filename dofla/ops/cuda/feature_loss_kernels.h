@@ -48,6 +48,7 @@ cudaError_t feature_loss_workspace(const FeatureLossProblem& problem, int64_t* b
 // All pointers on the device, `workspace` aligned to 256 bytes. cudaErrorInvalidValue for sizes
 // that are not supported; problem.counts is not needed after the call.
 cudaError_t launch_feature_loss(const FeatureLossProblem& problem, const FeatureLossInputs& inputs,
-                         const FeatureLossOutputs& outputs, void* workspace, cudaStream_t stream);
+                                const FeatureLossOutputs& outputs, void* workspace,
+                                cudaStream_t stream);
 
 }  // namespace dofla::cuda

@@ -1,0 +1,28 @@
+// --device: where a command computes.
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "dofla/core/device.h"
+
+namespace dofla::cli {
+
+class DeviceOption {
+ public:
+  void add(CLI::App& app) {
+    app.add_option("--device", name_, "cpu, cuda, or auto: a GPU if there is one")
+        ->capture_default_str()
+        ->type_name("NAME")
+        ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
+  }
+
+  // Throws Error saying what to change where the device that was asked for is not to be had.
+  Device get() const { return Device::from_name(name_); }
+
+ private:
+  std::string name_ = "auto";
+};
+
+}  // namespace dofla::cli

@@ -1,0 +1,76 @@
+#include "dofla/distill/training_file.h"
+
+#include <algorithm>
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+namespace {
+
+constexpr const char* kRunKey = "dofla.run";
+
+Json run_of(const Safetensors& file) {
+  const auto found = file.metadata().find(kRunKey);
+  if (found == file.metadata().end()) fail("{}: not a training checkpoint", file.path().string());
+  return parse_json(found->second, file.path().string());
+}
+
+// Stops at the first setting in which two runs differ.
+void require_same(const Json& saved, const Json& asked, const std::string& where) {
+  for (const auto& [key, value] : asked.items()) {
+    const Json before = saved.contains(key) ? saved[key] : Json();
+    if (before != value)
+      fail(
+          "{}: was started with {} {}, not {}; resume with the same options, or remove it to "
+          "start over",
+          where, key, before.dump(), value.dump());
+  }
+}
+
+}  // namespace
+
+void write_training_file(const fs::path& path, NamedTensors tensors, const Json& run) {
+  write_safetensors(path, std::move(tensors), {{kRunKey, run.dump()}});
+}
+
+Safetensors open_training_file(const fs::path& path, const Json& run) {
+  Safetensors file(path);
+  require_same(run_of(file), run, path.string());
+  return file;
+}
+
+Json read_run(const fs::path& path) {
+  return run_of(Safetensors(path));
+}
+
+Tensor find_tensor(const Safetensors& file, const std::string& name, const Shape& shape,
+                   DType dtype) {
+  const Tensor tensor = file.tensor(name);
+  if (tensor.shape() != shape || tensor.dtype() != dtype)
+    fail("{}: {}: expected {} {}, found {} {}", file.path().string(), name, dofla::name(dtype),
+         to_string(shape), dofla::name(tensor.dtype()), to_string(tensor.shape()));
+  return tensor;
+}
+
+Tensor integers(const std::vector<int64_t>& values) {
+  Tensor tensor({static_cast<int64_t>(values.size())}, DType::kI64);
+  std::copy(values.begin(), values.end(), tensor.data<int64_t>());
+  return tensor;
+}
+
+void append_moments(const std::string& name, const AdamMoments& moments, NamedTensors& tensors) {
+  tensors.emplace_back(name + ".mean", moments.mean.to(Device()));
+  tensors.emplace_back(name + ".square", moments.square.to(Device()));
+  tensors.emplace_back(name + ".steps", integers({moments.steps}));
+}
+
+void read_moments(const Safetensors& file, const std::string& name, AdamMoments& moments) {
+  const Device& device = moments.mean.device();
+  const Shape shape = moments.mean.shape();
+  moments.mean = find_tensor(file, name + ".mean", shape).clone().to(device);
+  moments.square = find_tensor(file, name + ".square", shape).clone().to(device);
+  const Tensor steps = find_tensor(file, name + ".steps", {1}, DType::kI64);
+  moments.steps = steps.data<int64_t>()[0];
+}
+
+}  // namespace dofla

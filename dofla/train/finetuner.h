@@ -1,0 +1,63 @@
+// The steps of a fine-tuning run, one at a time: what finetune() is made of.
+#pragma once
+
+#include "dofla/train/finetune.h"
+#include "dofla/train/optimizer.h"
+#include "dofla/train/schedule.h"
+
+namespace dofla {
+
+class Finetuner {
+ public:
+  // Makes the model trainable. Model and questions must live as long as this object.
+  Finetuner(Transformer& model, const std::vector<EncodedQuestion>& questions,
+            const FinetuneOptions& options);
+
+  int64_t steps() const { return schedule_.steps; }  // of the whole run
+  int64_t steps_done() const { return static_cast<int64_t>(loss_.size()); }
+  int64_t steps_per_epoch() const { return schedule_.steps / options_.epochs; }
+  const std::vector<double>& loss() const { return loss_; }  // of every step
+  bool at_epoch_end() const { return steps_done() > 0 && steps_done() % steps_per_epoch() == 0; }
+
+  // One optimizer step on the next questions. Every epoch takes all of them once, in an order of
+  // its own; the last batch is what is left. Throws Error if the loss runs away.
+  void step();
+
+  // Takes the accuracy before the first step, then that after each epoch.
+  bool waits_for_accuracy() const;
+  void take(const TaskResult& accuracy);
+
+  // Whether the last steps went well enough to go on from them.
+  bool healthy() const;
+
+  // Writes or reads options.checkpoint: everything needed to go on as if never stopped, bit for
+  // bit.
+  void save();
+  void restore();
+
+  // When all steps are done: leaves the model with the weights that are kept.
+  FinetuneResult finish();
+
+ private:
+  std::vector<const EncodedQuestion*> batch(int64_t step) const;
+  size_t best_epoch() const;
+  int64_t patience() const;
+  double recent_loss() const;
+  double runaway_loss() const;
+  void stop_if_diverged() const;
+
+  Transformer& model_;
+  const std::vector<EncodedQuestion>& questions_;
+  FinetuneOptions options_;
+  Schedule schedule_;
+  Json run_;
+  Gradients gradients_;
+  Optimizer optimizer_;
+  NamedTensors best_;  // copies of the parameters after the best epoch so far, if that is kept
+
+  std::vector<double> loss_;          // as in FinetuneResult
+  std::vector<TaskResult> accuracy_;  // before training, then after each epoch
+  int64_t saved_step_ = 0;
+};
+
+}  // namespace dofla

@@ -1,0 +1,157 @@
+// dofla finetune as a user meets it, on a tiny model.
+#include "dofla/core/file.h"
+#include "tests/support/command_line.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/task_files.h"
+
+namespace dofla {
+namespace {
+
+using test::ProcessResult;
+using testing::HasSubstr;
+
+class FinetuneCli : public test::CommandLine {
+ protected:
+  FinetuneCli() {
+    test::write_task_files(data);
+    std::string questions, labels;
+    for (int i = 0; i < 7; ++i) {
+      questions += fmt::format(
+          R"({{"goal": "find {0} cats", "sol1": "look for {0} cats", "sol2": "run {0} times"}})",
+          i);
+      questions += "\n";
+      labels += i % 3 == 0 ? "1\n" : "0\n";
+    }
+    test::write_under(data, "piqa/train.jsonl", questions);
+    test::write_under(data, "piqa/train-labels.lst", labels);
+  }
+
+  std::vector<std::string> finetune(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all = {"finetune", model, "--task",      "piqa",
+                                    "--batch",  "2",   "--task-data", data.string()};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  const test::ScratchFolder scratch;
+  const fs::path data = scratch.path() / "tasks";
+  const std::string model = std::string(DOFLA_SOURCE_DIR) + "/tests/models/stories260K";
+  const std::string out = (scratch.path() / "tuned").string();
+};
+
+TEST_F(FinetuneCli, MakesACompleteModelFolder) {
+  const Json result = json(finetune({"--out", out, "--lr", "1e-3"}));
+  EXPECT_EQ(result["task"], "piqa");
+  EXPECT_EQ(result["train_questions"], 7);
+  EXPECT_EQ(result["steps"], 12);
+  EXPECT_EQ(result["skipped_steps"], 0);
+  EXPECT_EQ(result["before"]["questions"], 2);
+  ASSERT_EQ(result["epochs"].size(), 3u);
+  EXPECT_GT(result["epochs"][0]["loss"], result["epochs"][2]["loss"]);
+  const auto kept = result["kept"].get<size_t>();
+  EXPECT_FALSE(fs::exists(out + ".training"));
+
+  // The model in the folder is the one that was judged.
+  const Json again =
+      json({"evaluate", out, "--task", "piqa", "--task-data", data.string()})["tasks"][0];
+  EXPECT_EQ(again["acc"], result["epochs"][kept - 1]["acc"]);
+  EXPECT_EQ(json({"inspect", out})["model_type"], "llama");
+  EXPECT_EQ(run({"generate", out, "--prompt", "Once", "--max-tokens", "2"}).exit_code, 0);
+  const Json about = load_json(fs::path(out) / "config.json")["training"];
+  EXPECT_EQ(about["task"], "piqa");
+  EXPECT_EQ(about["lr"], 1e-3);
+  expect_failure(finetune({"--out", out}), 1, "exists already");
+}
+
+TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
+  const std::string student = (scratch.path() / "student").string();
+  ASSERT_EQ(run({"distill", model, "--cost", "6", "--strategy", "fix", "--steps", "2", "--batch",
+                 "2", "--length", "32", "--sequences", "8", "--held-out", "2", "--out", student})
+                .exit_code,
+            0);
+  const ProcessResult result =
+      run({"finetune", student, "--task", "piqa", "--task-data", data.string(), "--out", out,
+           "--limit", "4", "--evaluate-limit", "1", "--epochs", "2", "--recompute"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("piqa: 4 questions of train, 2 steps of 128, learning rate "
+                                    "0.0001; accuracy on 1 question of validation\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nbefore "));
+  EXPECT_THAT(result.out, HasSubstr("\n1 kept "));
+  EXPECT_THAT(result.out, HasSubstr("\n2 "));
+  EXPECT_EQ(json({"inspect", out})["linear_attention"]["feature_map"], "prf");
+}
+
+TEST_F(FinetuneCli, KilledAndResumedEndsInTheSameBytes) {
+  const std::vector<std::string> settings = {"--epochs", "5", "--checkpoint-every", "1"};
+  std::vector<std::string> whole = finetune(settings), cut = whole;
+  whole.insert(whole.end(), {"--out", out + "-whole"});
+  cut.insert(cut.end(), {"--out", out});
+  ASSERT_EQ(run(whole).exit_code, 0);
+
+  std::string command = DOFLA_BINARY;
+  for (const std::string& argument : cut) command += " '" + argument + "'";
+  // The first checkpoint is there before all work: wait for another one.
+  const std::string file = "'" + out + ".training'";
+  test::run_process({"/bin/sh", "-c",
+                     command + " & pid=$!; until [ -e " + file +
+                         " ]; do sleep 0.01; done; first=$(stat -c %i " + file +
+                         "); while [ \"$(stat -c %i " + file +
+                         ")\" = \"$first\" ]; do sleep 0.01; done; kill -9 $pid; wait $pid"});
+  ASSERT_TRUE(fs::exists(out + ".training"));
+  ASSERT_FALSE(fs::exists(out));
+  expect_failure(cut, 1, "--resume");  // an unfinished run is not overwritten
+
+  std::vector<std::string> other = cut;
+  other.insert(other.end(), {"--resume", "--lr", "0.5"});
+  expect_failure(other, 1, "lr 0.0001, not 0.5");
+
+  cut.push_back("--resume");
+  const ProcessResult resumed = run(cut);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
+            read_text(fs::path(out + "-whole") / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(out + ".training"));
+}
+
+TEST_F(FinetuneCli, HelpShowsThePapersSettings) {
+  const ProcessResult help = run({"finetune", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("winogrande     5e-04     128        3  best\n"));
+  EXPECT_THAT(help.out, HasSubstr("mmlu           1e-06      64        1  last\n"));
+}
+
+TEST_F(FinetuneCli, LongQuestionsAreCutAndCounted) {
+  std::string goal;
+  for (int i = 0; i < 600; ++i) goal += "cat ";  // the model's context is 512
+  test::write_under(data, "piqa/train.jsonl",
+                    Json({{"goal", goal}, {"sol1", "a"}, {"sol2", "b"}}).dump());
+  test::write_under(data, "piqa/train-labels.lst", "0\n");
+  const ProcessResult result = run(finetune({"--out", out, "--epochs", "1"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("piqa, train: 1 question longer than the model's context"));
+}
+
+TEST_F(FinetuneCli, BadInputIsOneLine) {
+  expect_failure(finetune({}), 2, "--out");
+  expect_failure({"finetune", "--task", "pica", "--task-data", "x", "--out", out}, 2,
+                 "no such task; there are piqa");
+  expect_failure({"finetune", "--task", "piqa", "--out", out}, 2, "--task-data");
+  expect_failure(finetune({"--out", out, "--lr", "-1"}), 2, "--lr");
+  expect_failure(finetune({"--out", out, "--epochs", "0"}), 2, "--epochs");
+  expect_failure(finetune({"--out", out, "--resume"}), 1, "nothing to resume");
+  expect_failure(finetune({"--out", (scratch.path() / "no" / "such").string()}), 1, "no/such");
+  expect_failure({"finetune", model, "--task", "wsc", "--task-data", data.string(), "--out", out},
+                 1, "train.jsonl: missing; the train questions of wsc");
+  expect_failure(finetune({"--out", out, "--epochs", "9", "--lr", "30", "--clip", "0"}), 1,
+                 "lower learning rate");
+  fs::remove(out + ".training");
+  test::write_under(data, "piqa/train-labels.lst", "0\n0\n0\n0\n2\n0\n0\n");
+  expect_failure(finetune({"--out", out}), 1, "train-labels.lst:5: expected");
+  expect_failure({"finetune", (test::fixtures() / "gpt2").string(), "--task", "logiqa",
+                  "--task-data", data.string(), "--out", out},
+                 1, "Train.txt: missing");
+  EXPECT_FALSE(fs::exists(out));
+}
+
+}  // namespace
+}  // namespace dofla

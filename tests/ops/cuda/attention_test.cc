@@ -1,0 +1,171 @@
+// Attention, features and their losses: the GPU against the CPU, in float32 and in bf16.
+#include <limits>
+
+#include "dofla/ops/feature_loss.h"
+#include "dofla/ops/feature_step.h"
+#include "dofla/ops/linear_attention.h"
+#include "dofla/ops/softmax_attention.h"
+#include "tests/reference/attention_case.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/gpu.h"
+#include "tests/support/random_values.h"
+
+namespace dofla {
+namespace {
+
+using reference::AttentionCase;
+
+// What a result of sums over up to T bounded factors may be off by: the GPU keeps float32 inputs at
+// float32, and rounds probabilities, factors and results of bf16 inputs to bf16.
+struct Precision {
+  DType dtype;
+  double relative;
+};
+const Precision kPrecisions[] = {{DType::kF32, 64 * 0x1p-23}, {DType::kBF16, 4 * 0x1p-8}};
+
+class CudaAttention : public test::OnGpu {
+ protected:
+  struct Inputs {
+    Tensor q, k, v;
+  };
+  // Rounded to the type first, so that both devices get the same numbers.
+  static Inputs rounded(const AttentionCase& c, DType dtype) {
+    const auto round = [&](const Tensor& x) { return x.to(dtype).to(DType::kF32); };
+    return {round(c.q_tensor()), round(c.k_tensor()), round(c.v_tensor())};
+  }
+  Tensor there(const Tensor& x, DType dtype) const { return x.to(dtype).to(gpu); }
+
+  static std::vector<AttentionCase> cases() {
+    std::vector<AttentionCase> all;
+    for (const int64_t tokens : {1, 63, 64, 65, 1000})
+      all.push_back(reference::random_case(
+          {.batch = 1, .key_heads = 1, .tokens = tokens, .width = 20, .counts = {5, 17}}));
+    all.push_back(reference::random_case(
+        {.batch = 3, .key_heads = 2, .tokens = 70, .width = 64, .counts = {1, 16, 140, 64}}));
+    return all;
+  }
+};
+
+TEST_F(CudaAttention, Softmax) {
+  for (const AttentionCase& c : cases())
+    for (const auto& [dtype, relative] : kPrecisions) {
+      const Inputs x = rounded(c, dtype);
+      const std::string what = fmt::format("{} tokens, {}", c.tokens, name(dtype));
+      const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
+      expect_close(softmax_attention(q, k, v, c.tokens), softmax_attention(x.q, x.k, x.v, c.tokens),
+                   relative, what);
+      Random random(3);
+      const Tensor grad =
+          test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random).to(dtype).to(
+              DType::kF32);
+      const auto cpu = softmax_attention_backward(x.q, x.k, x.v, grad);
+      const auto result = softmax_attention_backward(q, k, v, there(grad, dtype));
+      // Sums over keys or queries, with terms of either sign.
+      const double sums = relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 8);
+      if (c.tokens > 1) expect_close(result.q, cpu.q, sums, what + ", grad_q");
+      if (c.tokens > 1) expect_close(result.k, cpu.k, sums, what + ", grad_k");
+      expect_close(result.v, cpu.v, sums, what + ", grad_v");
+    }
+}
+
+TEST_F(CudaAttention, Linear) {
+  for (const AttentionCase& c : cases())
+    for (const auto& [dtype, relative] : kPrecisions) {
+      const Inputs x = rounded(c, dtype);
+      const Features features = c.features(), on_gpu = features.to(gpu);
+      const std::string what = fmt::format("{} tokens, {}", c.tokens, name(dtype));
+      const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
+      LinearAttentionState state = new_linear_attention_state(c.batch, features);
+      LinearAttentionState gpu_state = new_linear_attention_state(c.batch, on_gpu);
+      expect_close(linear_attention(q, k, v, on_gpu, &gpu_state),
+                   linear_attention(x.q, x.k, x.v, features, &state), relative, what);
+      expect_close(gpu_state.b, state.b, 2 * relative, what + ", state");
+      Random random(3);
+      const Tensor grad =
+          test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random).to(dtype).to(
+              DType::kF32);
+      const auto cpu = linear_attention_backward(x.q, x.k, x.v, features, grad);
+      const auto result = linear_attention_backward(q, k, v, on_gpu, there(grad, dtype));
+      const double sums = relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 4);
+      expect_close(result.v, cpu.v, sums, what + ", grad_v");
+      if (c.tokens == 1) continue;  // the output is v itself: the other gradients are rounding
+      expect_close(result.q, cpu.q, sums, what + ", grad_q");
+      expect_close(result.k, cpu.k, sums, what + ", grad_k");
+      expect_close(result.z, cpu.z, sums, what + ", grad_z");
+      expect_close(result.log_alpha, cpu.log_alpha, sums, what + ", grad_log_alpha");
+    }
+}
+
+// One token at a time, each with the state of the one before, is what the whole sequence gives.
+TEST_F(CudaAttention, LinearStepByStep) {
+  const AttentionCase c = reference::random_case(
+      {.batch = 2, .key_heads = 1, .tokens = 20, .width = 64, .counts = {33, 64}});
+  const Features features = c.features(), on_gpu = features.to(gpu);
+  const Tensor expected = linear_attention(c.q_tensor(), c.k_tensor(), c.v_tensor(), features);
+  LinearAttentionState state = new_linear_attention_state(c.batch, on_gpu);
+  const auto token = [&](const Tensor& x, int64_t t) {  // [B, H, 1, D]
+    Tensor out({x.size(0), x.size(1), 1, x.size(3)});
+    for (int64_t i = 0; i < x.size(0) * x.size(1); ++i)
+      std::copy_n(x.data<float>() + (i * x.size(2) + t) * x.size(3), x.size(3),
+                  out.data<float>() + i * x.size(3));
+    return out.to(gpu);
+  };
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    const Tensor out = here(linear_attention(token(c.q_tensor(), t), token(c.k_tensor(), t),
+                                             token(c.v_tensor(), t), on_gpu, &state));
+    const int64_t row = c.heads * c.width;
+    for (int64_t b = 0; b < c.batch; ++b)
+      for (int64_t i = 0; i < row; ++i)
+        EXPECT_NEAR(out.data<float>()[b * row + i],
+                    expected.data<float>()[(b * c.tokens + t) * row + i],
+                    64 * 0x1p-23 * c.largest_value());
+  }
+}
+
+TEST_F(CudaAttention, FeatureLosses) {
+  std::vector<AttentionCase> all = cases();
+  all.push_back(reference::fixture_case(test::fixtures() / "features_extreme.safetensors"));
+  for (const AttentionCase& c : all)
+    for (const auto& [dtype, unused] : kPrecisions) {
+      const Inputs x = rounded(c, dtype);
+      const Features features = c.features();
+      for (const auto kind :
+           {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse})
+        for (const auto mask : {PairMask::kCausal, PairMask::kFull}) {
+          const std::string what = fmt::format("{} tokens, {}, loss {} mask {}", c.tokens,
+                                               name(dtype), int(kind), int(mask));
+          const FeatureLoss cpu = feature_loss(x.q, x.k, features, {kind, mask});
+          const auto run = [&] {
+            return feature_loss(there(x.q, dtype), there(x.k, dtype), features.to(gpu),
+                                {kind, mask});
+          };
+          const FeatureLoss result = run(), again = run();
+          EXPECT_TRUE(test::same_bits(here(result.grad_z), here(again.grad_z))) << what;
+          if (c.tokens == 1) continue;  // one pair: the normalised losses are constant
+          // Two bf16 parts a factor: 2^-16, in exponents of up to 300 a little more.
+          const double relative = 1e-3;
+          EXPECT_NEAR(result.total(), cpu.total(), relative * std::abs(cpu.total())) << what;
+          expect_close(result.grad_z, cpu.grad_z, relative, what + ", grad_z");
+          expect_close(result.grad_log_alpha, cpu.grad_log_alpha, relative,
+                       what + ", grad_log_alpha");
+        }
+    }
+}
+
+TEST_F(CudaAttention, FeatureStep) {
+  const AttentionCase c = reference::random_case({.tokens = 40, .width = 16, .counts = {9, 24}});
+  Features cpu = c.features(), there_features = c.features().to(gpu);
+  FeatureMoments moments = new_feature_moments(cpu);
+  FeatureMoments gpu_moments = new_feature_moments(there_features);
+  const FeatureLoss loss = feature_loss(c.q_tensor(), c.k_tensor(), cpu);
+  for (int step = 0; step < 3; ++step) {
+    feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha, {0.1, 0.2}, moments, cpu);
+    feature_step(loss.per_head.to(gpu), loss.grad_z.to(gpu), loss.grad_log_alpha.to(gpu),
+                 {0.1, 0.2}, gpu_moments, there_features);
+  }
+  expect_close(there_features.z, cpu.z, 8 * 0x1p-23, "z");
+  expect_close(there_features.log_alpha, cpu.log_alpha, 8 * 0x1p-23, "log alpha");
+}
+
+}  // namespace
+}  // namespace dofla

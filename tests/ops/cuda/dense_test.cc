@@ -1,0 +1,175 @@
+// The operations around attention: the GPU against the CPU, in float32.
+#include <limits>
+
+#include "dofla/ops/activation.h"
+#include "dofla/ops/divergence.h"
+#include "dofla/ops/embedding.h"
+#include "dofla/ops/heads.h"
+#include "dofla/ops/matmul.h"
+#include "dofla/ops/norm.h"
+#include "tests/support/gpu.h"
+#include "tests/support/random_values.h"
+
+namespace dofla {
+namespace {
+
+using test::normal_tensor;
+
+constexpr double kEps = std::numeric_limits<float>::epsilon();
+
+class CudaDense : public test::OnGpu {
+ protected:
+  Tensor normal(const Shape& shape) { return normal_tensor(shape, random); }
+  static Tensor ids(int64_t count, int64_t below) {
+    Tensor out({count}, DType::kI64);
+    for (int64_t i = 0; i < count; ++i) out.data<int64_t>()[i] = i * 7919 % below;
+    return out;
+  }
+
+  Random random{5};
+};
+
+// erf and exp of the GPU are good to a few ulp, as those of the CPU are.
+TEST_F(CudaDense, Activations) {
+  using Forward = void (*)(Tensor&);
+  using Backward = void (*)(const Tensor&, Tensor&);
+  const std::pair<Forward, Backward> all[] = {{gelu, gelu_backward},
+                                              {gelu_tanh, gelu_tanh_backward},
+                                              {silu, silu_backward},
+                                              {relu, relu_backward}};
+  for (const int64_t count : {1, 7, 1001}) {
+    const Tensor x = normal({count}), grad = normal({count});
+    for (const auto& [forward, backward] : all) {
+      Tensor cpu = x.clone(), there = x.to(gpu).clone();
+      forward(cpu);
+      forward(there);
+      expect_close(there, cpu, 16 * kEps, "forward");
+      Tensor cpu_grad = grad.clone(), gpu_grad = grad.to(gpu).clone();
+      backward(x, cpu_grad);
+      backward(x.to(gpu), gpu_grad);
+      expect_close(gpu_grad, cpu_grad, 16 * kEps, "backward");
+    }
+  }
+}
+
+TEST_F(CudaDense, SumsAndProducts) {
+  const Tensor x = normal({13, 5}), y = normal({13, 5});
+  Tensor sum = x.clone(), gpu_sum = x.to(gpu), product = x.clone(), gpu_product = x.to(gpu);
+  add(sum, y);
+  add(gpu_sum, y.to(gpu));
+  multiply(product, y);
+  multiply(gpu_product, y.to(gpu));
+  EXPECT_TRUE(test::same_bits(here(gpu_sum), sum));
+  EXPECT_TRUE(test::same_bits(here(gpu_product), product));
+}
+
+TEST_F(CudaDense, Norms) {
+  for (const int64_t width : {1, 20, 64, 768, 1000}) {
+    const Tensor x = normal({33, width}), weight = normal({width}), bias = normal({width});
+    const Tensor grad = normal({33, width});
+    const double tolerance = 8 * kEps * std::sqrt(static_cast<double>(width));
+    expect_close(layer_norm(x.to(gpu), weight.to(gpu), bias.to(gpu), 1e-5),
+                 layer_norm(x, weight, bias, 1e-5), tolerance, "layer norm");
+    expect_close(rms_norm(x.to(gpu), weight.to(gpu), 1e-5), rms_norm(x, weight, 1e-5), tolerance,
+                 "RMS norm");
+    Tensor w = Tensor::zeros({width}), b = Tensor::zeros({width});
+    Tensor gw = Tensor::zeros({width}, DType::kF32, gpu), gb = gw.clone();
+    const Tensor cpu = layer_norm_backward(x, weight, 1e-5, grad, &w, &b);
+    const Tensor there =
+        layer_norm_backward(x.to(gpu), weight.to(gpu), 1e-5, grad.to(gpu), &gw, &gb);
+    // With a single column the gradient is nothing but rounding.
+    if (width > 1) expect_close(there, cpu, 4 * tolerance, "layer norm, grad_x");
+    if (width > 1) expect_close(gw, w, 4 * tolerance + 33 * kEps, "layer norm, grad_weight");
+    expect_close(gb, b, 33 * kEps, "layer norm, grad_bias");
+    Tensor r = Tensor::zeros({width}), gr = Tensor::zeros({width}, DType::kF32, gpu);
+    const Tensor cpu_rms = rms_norm_backward(x, weight, 1e-5, grad, &r);
+    const Tensor gpu_rms = rms_norm_backward(x.to(gpu), weight.to(gpu), 1e-5, grad.to(gpu), &gr);
+    if (width > 1) expect_close(gpu_rms, cpu_rms, 4 * tolerance, "RMS norm, grad_x");
+    expect_close(gr, r, 4 * tolerance + 33 * kEps, "RMS norm, grad_weight");
+  }
+}
+
+TEST_F(CudaDense, HeadsMoveAndRotate) {
+  for (const int64_t size : {8, 5}) {  // whole packs, and not
+    const HeadColumns columns = {size, 3 * size};
+    const Tensor rows = normal({2 * 9, 12 * size});
+    const Tensor heads = gather_heads(rows, columns, 2, 4, size);
+    const Tensor gpu_heads = gather_heads(rows.to(gpu), columns, 2, 4, size);
+    EXPECT_TRUE(test::same_bits(here(gpu_heads), heads));
+    Tensor back = rows.clone(), gpu_back = rows.to(gpu);
+    scatter_heads(normal({2, 4, 9, size}), columns, back);
+    scatter_heads(gather_heads(back, columns, 2, 4, size).to(gpu), columns, gpu_back);
+    EXPECT_TRUE(test::same_bits(here(gpu_back), back));
+  }
+  Tensor x = normal({2, 3, 70, 8}), there = x.to(gpu);
+  const std::vector<float> frequencies = {1.0f, 0.1f, 0.01f};
+  rotate(x, frequencies, 11);
+  rotate(there, frequencies, 11);
+  expect_close(there, x, 16 * kEps, "rotate");
+}
+
+TEST_F(CudaDense, Embedding) {
+  const Tensor table = normal({50, 24}), where = ids(70, 50), grad = normal({70, 24});
+  EXPECT_TRUE(test::same_bits(here(embed(table.to(gpu), where)), embed(table, where)));
+  Tensor cpu = Tensor::zeros({50, 24}), there = Tensor::zeros({50, 24}, DType::kF32, gpu);
+  embed_backward(where, grad, cpu);
+  embed_backward(where, grad.to(gpu), there);
+  EXPECT_TRUE(test::same_bits(here(there), cpu));
+}
+
+TEST_F(CudaDense, ProductsInBothLayouts) {
+  for (const int64_t rows : {1, 3, 130})
+    for (const bool input_major : {false, true}) {
+      const int64_t inputs = 72, outputs = 136;
+      Linear linear = {.weight = normal(input_major ? Shape{inputs, outputs} : Shape{outputs, inputs}),
+                       .input_major = input_major,
+                       .bias = normal({outputs})};
+      const Linear there = {linear.weight.to(gpu), input_major, linear.bias.to(gpu)};
+      const Tensor x = normal({rows, inputs}), grad = normal({rows, outputs});
+      const double tolerance = 4 * kEps * std::sqrt(136.0 + static_cast<double>(rows));
+      expect_close(matmul(x.to(gpu), there), matmul(x, linear), tolerance, "matmul");
+      expect_close(matmul_backward(grad.to(gpu), there), matmul_backward(grad, linear), tolerance,
+                   "grad_x");
+      Linear sums = {Tensor::zeros(linear.weight.shape()), input_major, Tensor::zeros({outputs})};
+      Linear gpu_sums = {sums.weight.to(gpu).clone(), input_major, sums.bias.to(gpu).clone()};
+      add_weight_gradient(x, grad, sums);
+      add_weight_gradient(x.to(gpu), grad.to(gpu), gpu_sums);
+      expect_close(gpu_sums.weight, sums.weight, tolerance, "weight gradient");
+      expect_close(gpu_sums.bias, sums.bias, tolerance, "bias gradient");
+    }
+}
+
+TEST_F(CudaDense, CrossEntropy) {
+  for (const int64_t rows : {1, 70, 2100}) {  // more than one panel
+    const Linear head = {normal({301, 40}), false, {}};
+    const Linear there = {head.weight.to(gpu), false, {}};
+    const Tensor x = normal({rows, 40}), targets = ids(rows, 301);
+    Tensor weight = normal({rows});
+    weight.data<float>()[rows / 2] = 0;
+    const double tolerance = 16 * kEps * std::sqrt(301.0);
+    expect_close(cross_entropy(x.to(gpu), there, targets), cross_entropy(x, head, targets),
+                 tolerance, "loss");
+    Linear sums = {Tensor::zeros({301, 40}), false, {}};
+    Linear gpu_sums = {Tensor::zeros({301, 40}, DType::kF32, gpu), false, {}};
+    const auto cpu = cross_entropy_backward(x, head, targets, weight, &sums);
+    const auto result = cross_entropy_backward(x.to(gpu), there, targets, weight, &gpu_sums);
+    expect_close(result.loss, cpu.loss, tolerance, "loss of the backward");
+    expect_close(result.x, cpu.x, tolerance, "grad_x");
+    expect_close(gpu_sums.weight, sums.weight, tolerance * std::sqrt(static_cast<double>(rows)),
+                 "head gradient");
+  }
+}
+
+TEST_F(CudaDense, Divergence) {
+  const Tensor teacher = normal({40, 301}), student = normal({40, 301}), targets = ids(40, 301);
+  const dofla::Divergence cpu = divergence(teacher, student, targets);
+  const dofla::Divergence there = divergence(teacher.to(gpu), student.to(gpu), targets);
+  const double tolerance = 40 * 16 * kEps * std::sqrt(301.0);
+  EXPECT_NEAR(there.teacher_loss, cpu.teacher_loss, tolerance * cpu.teacher_loss);
+  EXPECT_NEAR(there.student_loss, cpu.student_loss, tolerance * cpu.student_loss);
+  EXPECT_NEAR(there.kl, cpu.kl, tolerance * (cpu.kl + cpu.student_loss));
+  EXPECT_EQ(there.agree, cpu.agree);
+}
+
+}  // namespace
+}  // namespace dofla

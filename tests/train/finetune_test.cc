@@ -1,0 +1,317 @@
+#include "dofla/train/finetune.h"
+
+#include <cmath>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dofla/distill/feature_map.h"
+#include "dofla/evaluate/tasks.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/plan/allocate.h"
+#include "dofla/train/finetuner.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/full_disk.h"
+#include "tests/support/random_values.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla {
+namespace {
+
+constexpr Trained kEverything = {.weights = true, .features = true};
+
+class Finetuning : public testing::Test {
+ protected:
+  const Checkpoint checkpoint{fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K"};
+  const test::ScratchFolder scratch;
+  const std::vector<EncodedQuestion> questions = some_questions(12);
+
+  // Two or three candidates of up to 10 tokens; which one is right follows no rule.
+  std::vector<EncodedQuestion> some_questions(int64_t count) const {
+    std::vector<EncodedQuestion> all;
+    Random random(5);
+    for (int64_t i = 0; i < count; ++i) {
+      EncodedQuestion& question = all.emplace_back();
+      for (int64_t c = 0; c < 2 + i % 2; ++c) {
+        Candidate& candidate = question.candidates.emplace_back();
+        const auto tokens = static_cast<int64_t>(4 + random.below(7));
+        for (int64_t t = 0; t < tokens; ++t)
+          candidate.ids.push_back(static_cast<int64_t>(random.below(500)));
+        candidate.scored_from = 2;
+      }
+      question.gold = static_cast<int64_t>(random.below(question.candidates.size()));
+    }
+    return all;
+  }
+
+  Transformer linear_model() const {
+    const DimensionPlan plan = fixed_plan(identity_of(checkpoint.config()), 8);
+    return make_linear_model(checkpoint, init_features(plan, {}));
+  }
+
+  static FinetuneOptions settings() {
+    FinetuneOptions options;
+    options.epochs = 2;
+    options.batch = 5;
+    options.learning_rate = 1e-3;
+    options.weight_decay = 0.1;
+    options.warmup = 0.2;
+    options.part_tokens = 60;
+    return options;
+  }
+  Judge judge() const {
+    return [this](const Transformer& model) { return evaluate_task(model, questions); };
+  }
+};
+
+NamedTensors copy_of(const Transformer& model) {
+  NamedTensors copy = parameters(model, kEverything);
+  for (auto& [name, tensor] : copy) tensor = tensor.clone();
+  return copy;
+}
+
+bool same_bits(const NamedTensors& a, const NamedTensors& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!test::same_bits(a[i].second, b[i].second)) return false;
+  return !a.empty() && a.size() == b.size();
+}
+
+TEST_F(Finetuning, LearnsABatchByHeart) {
+  const std::vector<EncodedQuestion> few = some_questions(6);
+  Transformer softmax = load_model(checkpoint), linear = linear_model();
+  for (Transformer* model : {&softmax, &linear}) {
+    FinetuneOptions options;
+    options.epochs = 30;
+    options.batch = 6;
+    options.learning_rate = 5e-3;
+    options.keep_best = false;
+    const double before = evaluate_task(*model, few).acc.mean;
+    const FinetuneResult result =
+        finetune(*model, few, options, [](const Transformer&) { return TaskResult(); });
+    EXPECT_LT(before, 1);
+    EXPECT_EQ(evaluate_task(*model, few).acc.mean, 1);
+    EXPECT_GT(result.loss.front(), 1);
+    EXPECT_LT(result.loss.back(), 0.01);
+    EXPECT_EQ(result.skipped(), 0);
+  }
+}
+
+TEST_F(Finetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
+  FinetuneOptions options = settings();
+  options.checkpoint_every = 1;
+  options.checkpoint = scratch.path() / "run.training";
+  Transformer whole = linear_model();
+  const NamedTensors start = [&] {
+    whole.make_trainable();
+    return copy_of(whole);
+  }();
+  // Copies of the file as it was at every moment that it was written, seen after the step.
+  std::set<std::string> copies;
+  const auto keep = [&](const ProgressUpdate& update) {
+    const fs::path to = scratch.path() / ("copy" + std::to_string(update.done));
+    if (fs::exists(options.checkpoint)) fs::copy_file(options.checkpoint, to);
+    copies.insert(to.string());
+  };
+  const FinetuneResult expected = finetune(whole, questions, options, judge(), keep);
+  copies.insert(options.checkpoint.string());  // the finished run
+  ASSERT_EQ(copies.size(), 7u);
+  EXPECT_FALSE(same_bits(copy_of(whole), start));
+
+  options.resume = true;
+  for (const std::string& copy : copies) {
+    options.checkpoint = copy;
+    Transformer resumed = linear_model();
+    const FinetuneResult found = finetune(resumed, questions, options, judge());
+    EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
+    EXPECT_EQ(found.loss, expected.loss) << copy;
+    EXPECT_EQ(found.kept, expected.kept) << copy;
+    ASSERT_EQ(found.epochs.size(), expected.epochs.size()) << copy;
+    for (size_t i = 0; i < found.epochs.size(); ++i) {
+      EXPECT_EQ(found.epochs[i].acc.mean, expected.epochs[i].acc.mean);
+      EXPECT_EQ(found.epochs[i].acc.standard_error, expected.epochs[i].acc.standard_error);
+    }
+  }
+}
+
+TEST_F(Finetuning, DoesNotDependOnTheNumberOfThreads) {
+  const auto train = [&] {
+    Transformer model = linear_model();
+    finetune(model, questions, settings(), judge());
+    return copy_of(model);
+  };
+  EXPECT_TRUE(same_bits(test::with_threads(1, train), test::with_threads(5, train)));
+}
+
+TEST_F(Finetuning, AnotherRunIsRefusedByWhatDiffers) {
+  FinetuneOptions options = settings();
+  options.checkpoint = scratch.path() / "run.training";
+  options.run = {{"task", "none"}};
+  Transformer model = linear_model();
+  finetune(model, questions, options, judge());
+  options.resume = true;
+  const auto refused = [&](const FinetuneOptions& other, const std::vector<EncodedQuestion>& asked,
+                           Transformer on, std::string_view part) {
+    test::expect_error([&] { finetune(on, asked, other, judge()); }, {"run.training", part});
+  };
+  FinetuneOptions other = options;
+  other.learning_rate = 0.5;
+  refused(other, questions, linear_model(), "lr 0.001, not 0.5");
+  other = options;
+  other.run["task"] = "some";
+  refused(other, questions, linear_model(), "task \"none\"");
+  std::vector<EncodedQuestion> changed = questions;
+  changed[3].gold = 1 - std::min(changed[3].gold, int64_t{1});
+  refused(options, changed, linear_model(), "text");
+  refused(options, questions, load_model(checkpoint), "weights");
+  refused(options, questions, std::move(model), "weights");
+  fs::resize_file(options.checkpoint, fs::file_size(options.checkpoint) / 2);
+  refused(options, questions, linear_model(), "run.training");
+}
+
+TEST_F(Finetuning, PartsOfABatchAddUpToTheWhole) {
+  const auto step = [&](int64_t part_tokens) {
+    FinetuneOptions options = settings();
+    options.batch = 12;
+    options.part_tokens = part_tokens;
+    Transformer model = linear_model();
+    Finetuner trainer(model, questions, options);
+    trainer.take({});
+    trainer.step();
+    return std::pair(trainer.loss().back(), copy_of(model));
+  };
+  const auto [one_loss, one] = step(1 << 20);
+  const auto [parts_loss, parts] = step(1);
+  const ModelConfig& config = checkpoint.config();
+  const double relative =
+      test::float32_tolerance(std::max(config.vocabulary, config.mlp_width), 12 * config.layers, 1);
+  EXPECT_NEAR(parts_loss, one_loss, relative * one_loss);
+  // A first step of Adam is the rate times the sign of the gradient, whatever its size: no element
+  // moves further than twice the rate, and few gradients are small enough to change their sign.
+  const double rate = settings().learning_rate;
+  int64_t moved = 0, all = 0;
+  for (size_t i = 0; i < one.size(); ++i) {
+    test::expect_near(parts[i].second, one[i].second, 2.001 * rate, one[i].first);
+    for (int64_t j = 0; j < one[i].second.count(); ++j, ++all)
+      moved += std::abs(parts[i].second.data<float>()[j] - one[i].second.data<float>()[j]) >
+               relative * rate;
+  }
+  EXPECT_LT(moved, all / 100);
+}
+
+TEST_F(Finetuning, EveryEpochTakesEveryQuestionOnceInAnotherOrder) {
+  FinetuneOptions options = settings();
+  options.learning_rate = 0;
+  options.weight_decay = 0;
+  Transformer model = linear_model();
+  const FinetuneResult result = finetune(model, questions, options, judge());
+  ASSERT_EQ(result.loss.size(), 6u);  // 5, 5 and 2 of 12 questions, twice
+  const auto sum = [&](size_t at) {
+    return 5 * result.loss[at] + 5 * result.loss[at + 1] + 2 * result.loss[at + 2];
+  };
+  const ModelConfig& config = checkpoint.config();
+  EXPECT_NEAR(sum(0), sum(3),
+              test::float32_tolerance(config.vocabulary, 4 * config.layers, sum(0)));
+  EXPECT_NE(result.loss[0], result.loss[3]);
+  options.seed = 1;
+  Transformer again = linear_model();
+  EXPECT_NE(finetune(again, questions, options, judge()).loss[0], result.loss[0]);
+}
+
+TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsOrTheLast) {
+  for (const bool keep_best : {true, false}) {
+    FinetuneOptions options = settings();
+    options.epochs = 4;
+    options.keep_best = keep_best;
+    std::vector<NamedTensors> seen;
+    const double script[] = {0.9, 0.2, 0.5, 0.5, 0.4};  // before, then after every epoch
+    const Judge scripted = [&](const Transformer& model) {
+      TaskResult result;
+      result.acc.mean = script[seen.size()];
+      seen.push_back(copy_of(model));
+      return result;
+    };
+    Transformer model = load_model(checkpoint);
+    const FinetuneResult result = finetune(model, questions, options, scripted);
+    EXPECT_EQ(result.before.acc.mean, 0.9);
+    EXPECT_EQ(result.kept, keep_best ? 1 : 3);
+    EXPECT_TRUE(same_bits(copy_of(model), seen[static_cast<size_t>(result.kept) + 1]));
+    EXPECT_FALSE(same_bits(seen[2], seen[4]));
+  }
+}
+
+TEST_F(Finetuning, ARunawayStopsAndKeepsTheRunAsItWas) {
+  FinetuneOptions options = settings();
+  options.epochs = 20;
+  options.learning_rate = 30;
+  options.clip = 0;
+  options.checkpoint_every = 1;
+  options.checkpoint = scratch.path() / "run.training";
+  Transformer model = load_model(checkpoint);
+  test::expect_error([&] { finetune(model, questions, options, judge()); },
+                     {"step ", "lower learning rate", "run.training", "after step"});
+  const Safetensors kept(options.checkpoint);
+  for (const auto& [name, tensor] : parameters(model, kEverything))
+    EXPECT_TRUE(std::isfinite(test::largest(kept.tensor(name)))) << name;
+  const Tensor loss = kept.tensor("history.loss");
+  EXPECT_LT(loss.count(), 10);  // steps that the rule waits for
+  EXPECT_LE(test::largest(loss) / static_cast<double>(loss.count()),
+            10 * std::max(loss.data<double>()[0], 1.0));
+}
+
+TEST_F(Finetuning, StepsThatAreNotFiniteAreSkippedAndEndTheRun) {
+  Transformer model = load_model(checkpoint);
+  model.make_trainable();
+  NamedTensors weights = parameters(model, kEverything);
+  weights[0].second.data<float>()[0] = std::nanf("");
+  std::vector<EncodedQuestion> with_it = questions;
+  for (EncodedQuestion& question : with_it) question.candidates[0].ids[0] = 0;
+  FinetuneOptions options = settings();
+  test::expect_error([&] { finetune(model, with_it, options, judge()); },
+                     {"last 6 steps were not finite"});
+}
+
+TEST_F(Finetuning, AFullDiskLeavesTheLastCheckpoint) {
+  FinetuneOptions options = settings();
+  options.checkpoint = scratch.path() / "run.training";
+  Transformer model = load_model(checkpoint);
+  finetune(model, questions, options, judge());
+  const std::string before = read_text(options.checkpoint);
+  {
+    const test::FullDisk disk(1 << 16);
+    Transformer other = load_model(checkpoint);
+    test::expect_error([&] { finetune(other, questions, options, judge()); },
+                       {"run.training", "cannot write"});
+  }
+  EXPECT_EQ(read_text(options.checkpoint), before);
+}
+
+TEST_F(Finetuning, MisuseIsRefused) {
+  Transformer model = load_model(checkpoint);
+  const auto refused = [&](const FinetuneOptions& options) {
+    EXPECT_THROW(finetune(model, questions, options, judge()), std::invalid_argument);
+  };
+  FinetuneOptions options = settings();
+  EXPECT_THROW(finetune(model, {}, options, judge()), std::invalid_argument);
+  EXPECT_THROW(finetune(model, questions, options, {}), std::invalid_argument);
+  options.batch = 0;
+  refused(options);
+  options = settings();
+  options.warmup = 1;
+  refused(options);
+}
+
+TEST(PaperSettings, AreThereForEveryTask) {
+  for (const Task& task : tasks()) {
+    const FinetuneOptions options = paper_finetune_options(task.name);
+    EXPECT_EQ(options.epochs, task.name == "mmlu" ? 1 : 3);
+    EXPECT_EQ(options.keep_best, task.name != "mmlu");
+    EXPECT_TRUE(options.batch == 64 || options.batch == 128);
+  }
+  EXPECT_EQ(paper_finetune_options("winogrande").learning_rate, 5e-4);
+  test::expect_error([] { paper_finetune_options("squad"); }, {"squad"});
+}
+
+}  // namespace
+}  // namespace dofla
