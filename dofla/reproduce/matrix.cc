@@ -2,6 +2,7 @@
 
 #include "dofla/reproduce/dof_runs.h"
 #include "dofla/reproduce/student_runs.h"
+#include "dofla/reproduce/task_runs.h"
 #include "dofla/reproduce/timing_runs.h"
 
 namespace dofla {
@@ -17,6 +18,7 @@ std::vector<Run> make_matrix(const Study& study, const RunFolder& folder) {
     runs.push_back(inference_run(study, folder, cost));
     if (!suite.losses.empty()) runs.push_back(training_time_run(study, cost));
   }
+  for (Run& run : task_runs(study, folder)) runs.push_back(std::move(run));
   return runs;
 }
 

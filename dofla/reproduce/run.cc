@@ -53,13 +53,40 @@ bool went_well(const RunFolder& folder, const Run& run) {
   return record != nullptr && !record->failed();
 }
 
+// Whether there is a record with the settings that the run has now.
+bool is_done(const RunFolder& folder, const Run& run) {
+  if (!went_well(folder, run)) return false;
+  try {
+    return folder.find(run.name)->settings == run.settings();
+  } catch (const std::exception&) {
+    return false;  // what it needs is gone: doing it will say so
+  }
+}
+
+RunRecord attempt(const Run& run, const Progress& progress) {
+  using Clock = std::chrono::steady_clock;
+  RunRecord record;
+  record.name = run.name;
+  const auto start = Clock::now();
+  try {
+    record.settings = run.settings();
+    record.result = run.work(progress);
+  } catch (const std::bad_alloc&) {
+    record.error = "out of memory";
+  } catch (const std::exception& error) {
+    record.error = *error.what() == '\0' ? "failed without a word" : error.what();
+  }
+  record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return record;
+}
+
 // Later runs that went well before count as done: their settings rarely change.
-std::optional<double> seconds_left(const std::vector<Run>& runs, size_t from,
+std::optional<double> seconds_left(const std::vector<const Run*>& runs, size_t from,
                                    const RunFolder& folder, const Estimate& estimate) {
   double sum = 0;
   for (size_t i = from; i < runs.size(); ++i) {
-    if (i > from && went_well(folder, runs[i])) continue;
-    const auto seconds = estimate.seconds_of(runs[i].kind);
+    if (i > from && went_well(folder, *runs[i])) continue;
+    const auto seconds = estimate.seconds_of(runs[i]->kind);
     if (!seconds) return std::nullopt;
     sum += *seconds;
   }
@@ -107,33 +134,30 @@ void RunFolder::save(RunRecord record) {
   records_[record.name] = std::move(record);
 }
 
+void RunFolder::disregard(const std::string& name) {
+  records_.erase(name);
+}
+
 MatrixOutcome run_matrix(const std::vector<Run>& runs, RunFolder& folder,
                          const MatrixObserver& observer) {
-  using Clock = std::chrono::steady_clock;
   MatrixOutcome outcome;
   Estimate estimate;
-  for (const Run& run : runs)
+  std::vector<const Run*> wanted;
+  for (const Run& run : runs) {
     if (went_well(folder, run)) estimate.add(run.kind, folder.find(run.name)->seconds);
-
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const Run& run = runs[i];
-    RunRecord record;
-    record.name = run.name;
-    const auto start = Clock::now();
-    try {
-      record.settings = run.settings();
-      if (went_well(folder, run) && folder.find(run.name)->settings == record.settings) {
-        ++outcome.skipped;
-        continue;
-      }
-      const RunStart now = {run, i, runs.size(), seconds_left(runs, i, folder, estimate)};
-      record.result = run.work(observer.starts ? observer.starts(now) : Progress());
-    } catch (const std::bad_alloc&) {
-      record.error = "out of memory";
-    } catch (const std::exception& error) {
-      record.error = *error.what() == '\0' ? "failed without a word" : error.what();
+    if (!observer.wanted || observer.wanted(run))
+      wanted.push_back(&run);
+    else if (!is_done(folder, run))
+      folder.disregard(run.name);
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const Run& run = *wanted[i];
+    if (is_done(folder, run)) {
+      ++outcome.skipped;
+      continue;
     }
-    record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const RunStart start = {run, i, wanted.size(), seconds_left(wanted, i, folder, estimate)};
+    RunRecord record = attempt(run, observer.starts ? observer.starts(start) : Progress());
     ++outcome.ran;
     if (record.failed())
       outcome.failed.push_back(record);

@@ -43,7 +43,8 @@ class RunFolder {
   const RunRecord* find(const std::string& name) const;  // nullptr if there is none
   // The result of a run that went well; Error if there is none.
   const Json& result(const std::string& name) const;
-  void save(RunRecord record);  // whole or not at all
+  void save(RunRecord record);              // whole or not at all
+  void disregard(const std::string& name);  // as if there were none; its file stays
 
  private:
   fs::path folder_;
@@ -59,8 +60,11 @@ struct RunStart {
   std::optional<double> seconds_left;
 };
 
-// How a caller watches. Any of them may be empty.
+// How a caller chooses and watches. Any of them may be empty.
 struct MatrixObserver {
+  // Runs that are not wanted are passed over; their records are disregarded unless they have the
+  // present settings.
+  std::function<bool(const Run&)> wanted;
   std::function<Progress(const RunStart&)> starts;  // what it returns follows the run's own steps
   std::function<void(const RunRecord&)> ends;
 };
@@ -71,7 +75,8 @@ struct MatrixOutcome {
   std::vector<RunRecord> failed;
 };
 
-// In the given order. Throws Error only if a record cannot be written.
+// In the given order, in which a run stands after those whose results it needs. Throws Error only
+// if a record cannot be written.
 MatrixOutcome run_matrix(const std::vector<Run>& runs, RunFolder& folder,
                          const MatrixObserver& observer = {});
 

@@ -64,18 +64,10 @@ DistillOptions distill_options(const Study& study, const RunFolder& folder,
   return job;
 }
 
-// Where a training is kept until it is over. Its name follows from the settings, so that a file of
-// that name is a run to go on with.
-fs::path training_file(const Study& study, const Student& student, const Json& settings) {
-  const size_t hash = std::hash<std::string>()(settings.dump());
-  return study.folder / "training" / fmt::format("{}-{:016x}", student.name(), hash);
-}
-
 Json distill_student(const Study& study, const RunFolder& folder, const Student& student,
                      const Progress& progress) {
   DistillOptions job = distill_options(study, folder, student);
-  job.checkpoint = training_file(study, student, job.run);
-  fs::create_directories(job.checkpoint.parent_path());
+  job.checkpoint = training_file(study, student.name(), job.run);
   job.resume = fs::exists(job.checkpoint);
   const Distilled distilled = distill(study.teacher, study.text, job, progress);
   save_features(features_file(study, student), distilled.features);

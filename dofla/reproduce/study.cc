@@ -58,6 +58,12 @@ Study open_study(const Suite& suite, const fs::path& folder, const Device& devic
           .folder = folder};
 }
 
+fs::path training_file(const Study& study, const std::string& run, const Json& settings) {
+  const fs::path folder = study.folder / "training";
+  fs::create_directories(folder);
+  return folder / fmt::format("{}-{:016x}", run, std::hash<std::string>()(settings.dump()));
+}
+
 std::string Student::name() const {
   std::string text = fmt::format("c{}-", cost);
   if (map == FeatureMap::kPrf)

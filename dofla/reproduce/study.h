@@ -25,6 +25,10 @@ struct Study {
 Study open_study(const Suite& suite, const fs::path& folder, const Device& device,
                  const Progress& progress = {});
 
+// Where the training of a run is kept until it is over. The name follows from the settings, so that
+// a file of that name is a training to go on with. Makes the folder.
+fs::path training_file(const Study& study, const std::string& run, const Json& settings);
+
 // One student of the matrix.
 struct Student {
   int64_t cost = 0;
