@@ -87,7 +87,8 @@ TextArguments::Sequences TextArguments::open_files(const fs::path& model_folder,
     fail("--length {} is more than the model's context of {}", length_, config.context);
   const WindowOptions options = {.length = length_ > 0 ? length_ : config.context,
                                  .end_of_text = config.end_of_text,
-                                 .most = sequences_};
+                                 .most = sequences_,
+                                 .vocabulary = config.vocabulary};
   std::vector<fs::path> files(data_.begin(), data_.end());
   if (files.empty()) files.push_back(built_in_text());
   const auto tokenizer = std::make_shared<Tokenizer>(Tokenizer::load(model_folder));
@@ -96,10 +97,6 @@ TextArguments::Sequences TextArguments::open_files(const fs::path& model_folder,
   Sequences result;
   TokenIds window;
   for (WindowReader windows(files, encode, options); windows.next(window);) {
-    for (const int64_t id : window)
-      if (id >= config.vocabulary)
-        fail("{}: the tokenizer gives id {}, but the model's vocabulary has {}",
-             model_folder.string(), id, config.vocabulary);
     result.predicted_tokens += static_cast<int64_t>(window.size()) - 1;
     report(progress, {"read the text", result.predicted_tokens, 0, "tokens"});
   }

@@ -25,7 +25,7 @@ struct Options {
   std::string out, plan, strategy = "dof", features = "prf", init = "pairs";
   std::string loss = "softmax", mask = "causal";
   int64_t held_out = 16;
-  std::optional<double> lr_z, lr_alpha;
+  LearningRates rates;
   DistillOptions job = {.plan = {},
                         .allocate = {},
                         .dof = {.sample = {.samples = 1024, .draws = 1, .seed = 0}},
@@ -39,39 +39,13 @@ struct Options {
   bool json = false;
 };
 
-// Of the layerwise objectives.
-FeatureLossKind loss_kind(const std::string& name) {
-  if (name == "l2") return FeatureLossKind::kL2;
-  return name == "softmax" ? FeatureLossKind::kSoftmax : FeatureLossKind::kAttentionMse;
-}
-
-// Training takes windows of one length; the last ones of the text are kept apart to judge by.
 DistillText read_text(const Options& options, const Checkpoint& checkpoint,
                       const Progress& progress) {
   const TextArguments::Sequences text =
       options.text.open(checkpoint.folder(), checkpoint.config(), progress);
-  DistillText result;
-  for (TokenIds window; text.next(window);)
-    if (result.train.empty() || window.size() == result.train.front().size())
-      result.train.push_back(window);
-  const auto windows = static_cast<int64_t>(result.train.size());
-  if (windows <= options.held_out)
-    fail(
-        "the text has {} windows of {} tokens, and {} are held out: give more --data, a shorter "
-        "--length or a smaller --held-out",
-        windows, result.train.empty() ? 0 : result.train.front().size(), options.held_out);
-  const auto split = result.train.end() - options.held_out;
-  result.held_out.assign(split, result.train.end());
-  result.train.erase(split, result.train.end());
-  return result;
-}
-
-// A fingerprint of the training text, so that a resume on other text is noticed (FNV-1a).
-std::string fingerprint(const std::vector<TokenIds>& sequences) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const TokenIds& sequence : sequences)
-    for (const int64_t id : sequence) hash = (hash ^ static_cast<uint64_t>(id)) * 0x100000001b3u;
-  return fmt::format("{:016x}", hash);
+  std::vector<TokenIds> windows;
+  for (TokenIds window; text.next(window);) windows.push_back(window);
+  return split_held_out(std::move(windows), options.held_out);
 }
 
 DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
@@ -86,40 +60,10 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   job.features.init = feature_init_from_name(options.init).value();
   job.features.seed = job.seed;
   job.features.lambda = job.allocate.lambda;
-  job.loss.kind = loss_kind(options.loss);
   job.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
-  // K̂ is exponential in z: l2, which sees K̂ itself and not its logarithm, bears smaller steps only.
-  const bool l2 = job.loss.kind == FeatureLossKind::kL2;
-  job.train.lr_z = options.lr_z.value_or(l2 ? 0.002 : 0.05);
-  job.train.lr_alpha = options.lr_alpha.value_or(l2 ? 0.02 : 0.2);
-  job.direct = options.loss == "direct";
   job.device = options.device.get();
-  // The baselines by their definitions: Performer's features stay as drawn, of DiJiang's only the
-  // weights are learned, from the next-token loss.
-  if (job.features.map == FeatureMap::kPerformer) job.train.steps = 0;
-  if (job.features.map == FeatureMap::kDijiang) {
-    job.direct = true;
-    job.train.lr_z = 0;
-    job.train.lr_alpha = options.lr_alpha.value_or(0.02);
-  }
-  job.run = {{"teacher", to_string(identity_of(checkpoint.config()))},
-             {"strategy", job.plan ? "plan" : options.strategy},
-             {"cost", job.plan ? job.plan->cost : job.allocate.cost},
-             {"lambda", job.allocate.lambda},
-             {"samples", job.dof.sample.samples},
-             {"features", options.features},
-             {"init", options.init},
-             {"loss", job.direct ? "direct" : options.loss},
-             {"mask", options.mask},
-             {"steps", job.train.steps},
-             {"batch", job.batch},
-             {"sequence_length", text.train.front().size()},
-             {"train_windows", text.train.size()},
-             {"text", fingerprint(text.train)},
-             {"lr_z", job.train.lr_z},
-             {"lr_alpha", job.train.lr_alpha},
-             {"seed", job.seed}};
-  if (job.plan) job.run["dims"] = job.plan->heads;
+  job.follow(make_recipe(options.loss, job.features.map, job.train.steps, options.rates));
+  job.run = distill_settings(checkpoint, text, job);
   return job;
 }
 
@@ -223,7 +167,7 @@ void add_training_options(CLI::App& app, Options& options) {
                  "the whole model on the next token")
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"softmax", "l2", "attention-mse", "direct"}));
+      ->check(CLI::IsMember(loss_names()));
   app.add_option("--mask", options.mask, "pairs of query and key in the objective")
       ->capture_default_str()
       ->type_name("NAME")
@@ -234,10 +178,10 @@ void add_training_options(CLI::App& app, Options& options) {
   };
   number("--steps", job.train.steps, "optimizer steps", "N", whole_from(0));
   number("--batch", job.batch, "windows a step", "B", whole_between(1, 1 << 20));
-  app.add_option("--lr-z", options.lr_z, "learning rate of z (left out: 0.05, for l2 0.002)")
+  app.add_option("--lr-z", options.rates.z, "learning rate of z (left out: 0.05, for l2 0.002)")
       ->type_name("R")
       ->check(real_between(0, 1e3));
-  app.add_option("--lr-alpha", options.lr_alpha, "of log α (left out: 0.2, for l2 0.02)")
+  app.add_option("--lr-alpha", options.rates.alpha, "of log α (left out: 0.2, for l2 0.02)")
       ->type_name("R")
       ->check(real_between(0, 1e3));
   number("--seed", job.seed, "of features and batches", "N", seed_number());

@@ -25,7 +25,8 @@ TrainingSection training_section(const Checkpoint& teacher, const DistillOptions
                                  const Distilled& result) {
   TrainingSection section;
   section.loss = loss_name(job);
-  section.layer_loss.resize(result.features.layers.size());
+  // One curve a layer, or one for all where the loss is of the whole model.
+  if (!result.history.loss.empty()) section.layer_loss.resize(result.history.loss.front().size());
   for (size_t step = 0; step < result.history.loss.size(); ++step)
     for (size_t layer = 0; layer < section.layer_loss.size(); ++layer)
       section.layer_loss[layer].push_back(

@@ -78,8 +78,9 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
     trainer.step(ids);
     result.train_tokens += ids.count();
     const int64_t done = trainer.steps_done();
-    if (!options.checkpoint.empty() && done % options.checkpoint_every == 0)
-      trainer.save(options.checkpoint, options.run);
+    // The last one as well: assembling and writing the model may still fail.
+    const bool keep = done % options.checkpoint_every == 0 || done == options.train.steps;
+    if (!options.checkpoint.empty() && keep) trainer.save(options.checkpoint, options.run);
     report(progress, {"train", done, options.train.steps, "steps"});
   }
   result.train_seconds = seconds_since(start);
@@ -88,6 +89,60 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
 }
 
 }  // namespace
+
+DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out) {
+  DistillText text;
+  for (TokenIds& window : windows)
+    if (text.train.empty() || window.size() == text.train.front().size())
+      text.train.push_back(std::move(window));
+  const auto count = static_cast<int64_t>(text.train.size());
+  if (count <= held_out)
+    fail(
+        "the text has {} windows of {} tokens, and {} are held out: give more text, shorter "
+        "windows, or hold fewer out",
+        count, text.train.empty() ? 0 : text.train.front().size(), held_out);
+  const auto split = text.train.end() - held_out;
+  text.held_out.assign(split, text.train.end());
+  text.train.erase(split, text.train.end());
+  return text;
+}
+
+std::string fingerprint(const std::vector<TokenIds>& sequences) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const TokenIds& sequence : sequences)
+    for (const int64_t id : sequence) hash = (hash ^ static_cast<uint64_t>(id)) * 0x100000001b3u;
+  return fmt::format("{:016x}", hash);
+}
+
+void DistillOptions::follow(const Recipe& recipe) {
+  direct = recipe.direct;
+  loss.kind = recipe.loss;
+  train = recipe.train;
+}
+
+Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
+                      const DistillOptions& options) {
+  const Recipe recipe = {options.direct, options.loss.kind, options.train};
+  Json settings = {{"teacher", to_string(identity_of(checkpoint.config()))},
+                   {"strategy", options.plan ? "plan" : name(options.allocate.strategy)},
+                   {"cost", options.plan ? options.plan->cost : options.allocate.cost},
+                   {"lambda", options.allocate.lambda},
+                   {"samples", options.dof.sample.samples},
+                   {"features", name(options.features.map)},
+                   {"init", name(options.features.init)},
+                   {"loss", recipe.loss_name()},
+                   {"mask", options.loss.mask == PairMask::kFull ? "full" : "causal"},
+                   {"steps", options.train.steps},
+                   {"batch", options.batch},
+                   {"sequence_length", text.train.front().size()},
+                   {"train_windows", text.train.size()},
+                   {"text", fingerprint(text.train)},
+                   {"lr_z", options.train.lr_z},
+                   {"lr_alpha", options.train.lr_alpha},
+                   {"seed", options.seed}};
+  if (options.plan) settings["dims"] = options.plan->heads;
+  return settings;
+}
 
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {

@@ -9,6 +9,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
 #include "dofla/distill/feature_map.h"
+#include "dofla/distill/recipe.h"
 #include "dofla/distill/train.h"
 #include "dofla/dof/measure.h"
 #include "dofla/evaluate/compare.h"
@@ -20,6 +21,13 @@ struct DistillText {
   std::vector<TokenIds> train;     // equally long
   std::vector<TokenIds> held_out;  // never trained on: what the student is judged by
 };
+
+// The windows that are as long as the first, the last `held_out` of them apart. Throws Error if
+// nothing is left to train on.
+DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out);
+
+// Tells texts apart.
+std::string fingerprint(const std::vector<TokenIds>& sequences);
 
 struct DistillOptions {
   std::optional<DimensionPlan> plan;  // given, or else measured and allocated
@@ -39,7 +47,14 @@ struct DistillOptions {
   int64_t checkpoint_every = 50;  // steps
   bool resume = false;            // go on from the checkpoint
   Json run;                       // what a resume must agree with
+
+  void follow(const Recipe& recipe);  // sets loss.kind, direct and train
 };
+
+// What the result of a distillation depends on, as one flat object: for DistillOptions::run, and to
+// say in a file how a student was made.
+Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
+                      const DistillOptions& options);
 
 struct Distilled {
   std::optional<DofTable> dof;  // where it was measured

@@ -52,6 +52,9 @@ bool WindowReader::append_document() {
   if (started_) pending_.push_back(*options_.end_of_text);
   started_ = true;
   const TokenIds ids = encode_(*document);
+  for (const int64_t id : ids)
+    if (options_.vocabulary > 0 && id >= options_.vocabulary)
+      fail("the tokenizer gives id {}, but the model's vocabulary has {}", id, options_.vocabulary);
   pending_.insert(pending_.end(), ids.begin(), ids.end());
   return true;
 }

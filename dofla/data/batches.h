@@ -25,6 +25,7 @@ struct WindowOptions {
   int64_t length = 0;                  // tokens of a window, at least 2
   std::optional<int64_t> end_of_text;  // the token between documents
   int64_t most = 0;                    // stop after so many windows; 0: no limit
+  int64_t vocabulary = 0;              // ids must lie in [0, vocabulary); 0: not checked
 };
 
 // The windows of some files, one at a time and without holding more than a document.
@@ -33,8 +34,8 @@ class WindowReader {
   WindowReader(std::vector<fs::path> files, Encode encode, const WindowOptions& options);
 
   // Puts the next window into `window`; false after the last one. Throws Error as DocumentReader
-  // does, if all the files together hold fewer than 2 tokens, and if there are several documents
-  // but no end-of-text token to join them.
+  // does, if all the files together hold fewer than 2 tokens, if there are several documents but no
+  // end-of-text token to join them, and on an id outside the vocabulary.
   bool next(TokenIds& window);
 
  private:

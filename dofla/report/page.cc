@@ -6,7 +6,7 @@
 
 #include "dofla/report/charts.h"
 #include "dofla/report/facts.h"
-#include "dofla/report/page_assets.h"
+#include "dofla/report/page_frame.h"
 #include "dofla/report/tables.h"
 #include "dofla/report/text.h"
 
@@ -83,15 +83,6 @@ std::string loss_figure(const TrainingSection& training, Figures& figures) {
                      loss_table_html(training));
 }
 
-std::string run_table(const ReportData& data) {
-  if (data.facts.empty()) return "";
-  std::string html = "<div class=\"scroll\" tabindex=\"0\"><table class=\"rows\"><tbody>\n";
-  for (const auto& [name, value] : data.facts)
-    html += fmt::format("<tr><th scope=\"row\"><bdi>{}</bdi></th><td><bdi>{}</bdi></td></tr>\n",
-                        escape_html(name), escape_html(value));
-  return html + "</tbody></table></div>\n";
-}
-
 std::string dof_and_plan(const ReportData& data, Figures& figures) {
   std::string facts, charts;
   if (data.dof) {
@@ -118,45 +109,17 @@ std::string sections(const ReportData& data) {
     std::string charts;
     if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);
     html += section("Distillation", facts_list(training_facts(*data.training)),
-                    charts + run_table(data));
+                    charts + name_value_table(data.facts));
   } else if (!data.facts.empty()) {
-    html += section("Run", "", run_table(data));
+    html += section("Run", "", name_value_table(data.facts));
   }
   return html;
 }
 
-// Nothing may be fetched, even if a hostile name found a way through.
-constexpr std::string_view kHead = R"(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
-<link rel="icon" href="data:,">
-)";
-
 }  // namespace
 
 std::string render_page(const ReportData& data) {
-  const std::string title = data.title.empty() ? "dofla report" : escape_html(data.title);
-  std::string html(kHead);
-  html += fmt::format("<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n", title,
-                      kPageStyle);
-  html += fmt::format("<header>\n<h1><bdi>{}</bdi></h1>\n", title);
-  if (!data.model.empty())
-    html += fmt::format("<p class=\"model\"><bdi>{}</bdi></p>\n", escape_html(data.model));
-  html += "</header>\n" + sections(data) + "<footer>\n";
-  if (!data.command.empty())
-    html += fmt::format("<pre><code><bdi>{}</bdi></code></pre>\n", escape_html(data.command));
-  html += fmt::format(
-      "<p>Made by dofla <bdi>{}</bdi>. Layers and heads are counted from 1.</p>\n</footer>\n",
-      escape_html(data.version));
-  html += fmt::format(
-      "</main>\n<div id=\"tip\" aria-hidden=\"true\" hidden></div>\n<script>\n{}</script>\n",
-      kPageScript);
-  return html + "</body>\n</html>\n";
+  return frame_page({data.title, data.model, data.command, data.version}, sections(data));
 }
 
 }  // namespace dofla

@@ -39,6 +39,8 @@ class CheckLayers(unittest.TestCase):
         self.expect_allowed("dofla/pipeline.cc", "dofla/report/b.h")
         self.expect_allowed("dofla/pipeline.cc", "dofla/pipeline.h")
         self.expect_allowed("cli/a.cc", "dofla/pipeline.h")
+        self.expect_allowed("dofla/reproduce/a.cc", "dofla/pipeline.h")
+        self.expect_allowed("cli/a.cc", "dofla/reproduce/b.h")
         self.expect_allowed("cli/a.cc", "cli/b.h")
         self.expect_allowed("dofla/core/a.h", "nlohmann/json.hpp")
 
@@ -53,6 +55,8 @@ class CheckLayers(unittest.TestCase):
             ("dofla/dof/a.h", "dofla/plan/b.h", "dof must not include plan"),
             ("dofla/distill/a.h", "dofla/linear/b.h", "distill must not include linear"),
             ("dofla/report/a.h", "dofla/pipeline.h", "report must not include pipeline"),
+            ("dofla/pipeline.cc", "dofla/reproduce/b.h", "pipeline must not include reproduce"),
+            ("dofla/report/a.h", "dofla/reproduce/b.h", "report must not include reproduce"),
             ("dofla/core/a.h", "cli/b.h", "core must not include cli"),
         ]:
             self.expect_wrong(name, header, reason)

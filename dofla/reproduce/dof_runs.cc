@@ -1,0 +1,119 @@
+#include "dofla/reproduce/dof_runs.h"
+
+#include <algorithm>
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+namespace {
+
+std::string plan_name(int64_t cost, PlanStrategy strategy) {
+  return fmt::format("c{}-{}", cost, name(strategy));
+}
+
+Json settings_of(const Study& study, uint64_t seed) {
+  const Suite& suite = study.suite;
+  return {{"teacher", study.teacher_line()},
+          {"device", study.device.description()},
+          {"lambda", suite.dof.lambda},
+          {"gram", name(suite.dof.gram)},
+          {"samples", suite.dof.sample.samples},
+          {"draws", suite.dof.sample.draws},
+          {"sequences", suite.dof_sequences},
+          {"sequence_length", study.text.train.front().size()},
+          {"text", fingerprint(study.text.train)},
+          {"costs", suite.costs},
+          {"power", suite.power},
+          {"seed", seed}};
+}
+
+// Plans of every strategy, whichever the suite asks for: they cost nothing, and a suite that asks
+// for one more need not measure again.
+Json plans_from(const Study& study, const DofTable& table) {
+  Json plans = Json::object();
+  for (const int64_t cost : study.suite.costs)
+    for (const PlanStrategy strategy :
+         {PlanStrategy::kDof, PlanStrategy::kDofClip, PlanStrategy::kDofHead})
+      plans[plan_name(cost, strategy)] = allocate(table, {.strategy = strategy,
+                                                          .cost = cost,
+                                                          .lambda = table.lambda,
+                                                          .power = study.suite.power})
+                                             .heads;
+  return plans;
+}
+
+Json measure(const Study& study, uint64_t seed, const Progress& progress) {
+  const Transformer teacher(study.teacher, study.device);
+  std::vector<TokenIds> sequences = study.text.train;
+  sequences.resize(std::min(sequences.size(), static_cast<size_t>(study.suite.dof_sequences)));
+  const DofTable table = measure_dof(teacher, sequences, dof_options(study, seed), progress);
+  std::vector<std::vector<double>> heads;
+  for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
+    std::vector<double>& line = heads.emplace_back();
+    for (const DofEstimate& head : row.heads) line.push_back(head.mean);
+  }
+  return {{"heads", heads}, {"plans", plans_from(study, table)}};
+}
+
+template <class Value>
+bool has_shape(const std::vector<std::vector<Value>>& rows, const ModelConfig& config) {
+  return static_cast<int64_t>(rows.size()) == config.layers &&
+         std::all_of(rows.begin(), rows.end(), [&](const std::vector<Value>& row) {
+           return static_cast<int64_t>(row.size()) == config.heads;
+         });
+}
+
+// The table of numbers, one row a layer and one column a head, that stands at `place` in a record.
+template <class Value>
+std::vector<std::vector<Value>> read_heads(const Study& study, const RunFolder& folder,
+                                           const std::string& run, const std::string& place) {
+  try {
+    const auto rows =
+        folder.result(run).at(Json::json_pointer(place)).get<std::vector<std::vector<Value>>>();
+    if (has_shape(rows, study.teacher.config())) return rows;
+  } catch (const Json::exception&) {
+    // Said below, like every other defect of the record.
+  }
+  fail("{}: no {} for {} in the record; remove it to have it made again", run, place,
+       study.teacher_line());
+}
+
+}  // namespace
+
+std::string dof_run_name(uint64_t seed) {
+  return fmt::format("dof-s{}", seed);
+}
+
+DofOptions dof_options(const Study& study, uint64_t seed) {
+  DofOptions options = study.suite.dof;
+  options.sample.seed = seed;
+  return options;
+}
+
+Run dof_run(const Study& study, uint64_t seed) {
+  return {dof_run_name(seed), "dof", [&study, seed] { return settings_of(study, seed); },
+          [&study, seed](const Progress& progress) { return measure(study, seed, progress); }};
+}
+
+std::vector<std::vector<double>> read_dof(const Study& study, const RunFolder& folder,
+                                          uint64_t seed) {
+  return read_heads<double>(study, folder, dof_run_name(seed), "/heads");
+}
+
+DimensionPlan plan_of(const Study& study, const RunFolder& folder, const Student& student) {
+  DimensionPlan plan = fixed_plan(identity_of(study.teacher.config()), student.cost);
+  if (student.strategy == PlanStrategy::kFix) return plan;
+  plan.strategy = student.strategy;
+  plan.lambda = study.suite.dof.lambda;
+  plan.power = study.suite.power;
+  const std::string run = dof_run_name(student.seed);
+  const std::string wanted = plan_name(student.cost, student.strategy);
+  plan.heads = read_heads<int64_t>(study, folder, run, "/plans/" + wanted);
+  for (const std::vector<int64_t>& row : plan.heads)
+    for (const int64_t features : row)
+      if (features < 1 || features > DimensionPlan::kLargestDimension)
+        fail("{}: plans: {}: a head of {} features", run, wanted, features);
+  return plan;
+}
+
+}  // namespace dofla

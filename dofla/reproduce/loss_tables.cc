@@ -1,0 +1,169 @@
+// Next-token loss: the students, the baselines, and equal time.
+#include <algorithm>
+
+#include "dofla/reproduce/published.h"
+#include "dofla/reproduce/table_parts.h"
+#include "dofla/reproduce/tables.h"
+
+namespace dofla {
+namespace {
+
+// The share of the way from Performer to the teacher that a student has gone.
+std::optional<double> gap_closed(double loss, const std::optional<double>& performer,
+                                 const std::optional<double>& teacher) {
+  if (!performer || !teacher || !(*performer > *teacher)) return std::nullopt;
+  return (*performer - loss) / (*performer - *teacher);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.0f} %", 100 * share);
+}
+
+// What losses are judged against, at one cost.
+struct Ends {
+  std::optional<double> performer, teacher;
+};
+
+std::optional<double> mean_of(const std::vector<double>& values) {
+  const auto result = mean_spread(values);
+  return result ? std::optional(result->mean) : std::nullopt;
+}
+
+Student student_of(int64_t cost, PlanStrategy strategy, const std::string& loss) {
+  return {.cost = cost, .strategy = strategy, .loss = loss};
+}
+Student baseline_of(int64_t cost, FeatureMap map) {
+  return {.cost = cost, .map = map, .loss = {}};
+}
+
+Ends ends_of(const Study& study, const RunFolder& folder, int64_t cost) {
+  Ends ends;
+  ends.performer = mean_of(over_seeds(study, folder, baseline_of(cost, FeatureMap::kPerformer),
+                                      &StudentResult::student_loss));
+  // Every student was compared with the same teacher on the same text.
+  std::vector<double> teacher;
+  for (const Student& student : students(study.suite))
+    if (const auto result = if_recorded([&] { return read_student_result(folder, student); }))
+      teacher.push_back(result->teacher_loss);
+  ends.teacher = mean_of(teacher);
+  return ends;
+}
+
+const Ends& published_ends() {
+  static const Ends ends = {published::baseline_loss(FeatureMap::kPerformer),
+                            published::teacher_loss()};
+  return ends;
+}
+
+// "4.258 ± 0.029 (54 %)"
+TableCell loss_cell(const std::vector<double>& losses, const Ends& ends) {
+  const auto loss = mean_spread(losses);
+  TableCell cell = spread_cell(loss, 3);
+  const auto share = loss ? gap_closed(loss->mean, ends.performer, ends.teacher) : std::nullopt;
+  if (share) cell.aside += fmt::format("{}({})", cell.aside.empty() ? "" : " ", percent(*share));
+  return cell;
+}
+
+TableCell published_cell(const std::optional<double>& loss) {
+  TableCell cell = number_cell(loss, 4);
+  if (loss)
+    cell.aside = fmt::format(
+        "({})", percent(*gap_closed(*loss, published_ends().performer, published_ends().teacher)));
+  return cell;
+}
+
+std::string judged_by(const Study& study) {
+  return fmt::format("{} held-out windows of {} tokens", study.text.held_out.size(),
+                     study.text.train.front().size());
+}
+
+}  // namespace
+
+ResultTable loss_table(const Study& study, const RunFolder& folder, int64_t cost) {
+  const Suite& suite = study.suite;
+  const Ends ends = ends_of(study, folder, cost);
+  ResultTable table = {.title = fmt::format("Next-token loss at cost {}", cost),
+                       .label_names = {"strategy"},
+                       .columns = {},
+                       .rows = {},
+                       .notes = {}};
+  for (const std::string& loss : suite.losses) table.columns.push_back({loss, study.teacher_name});
+  for (const char* loss : {"direct", "softmax", "l2"}) table.columns.push_back({loss, kPaper});
+  for (const PlanStrategy strategy : suite.strategies) {
+    TableRow& row = table.rows.emplace_back(TableRow{{title_of(strategy)}, {}});
+    for (const std::string& loss : suite.losses)
+      row.cells.push_back(loss_cell(
+          over_seeds(study, folder, student_of(cost, strategy, loss), &StudentResult::student_loss),
+          ends));
+    for (const char* loss : {"direct", "softmax", "l2"})
+      row.cells.push_back(published_cell(published::next_token_loss(strategy, loss)));
+  }
+  table.notes.push_back(fmt::format(
+      "Nats a token on {}, after {} steps of {} windows: the mean over {} ± the standard deviation "
+      "over them, and the share of the gap that is closed, (Performer − student) / (Performer − "
+      "teacher). The paper's are of GPT-2 on its own text (its Table 7), at cost 64 after one pass "
+      "over a tenth of Wikipedia.",
+      judged_by(study), suite.steps, suite.batch, seeds_phrase(suite)));
+  return table;
+}
+
+ResultTable baseline_table(const Study& study, const RunFolder& folder, int64_t cost) {
+  const Ends ends = ends_of(study, folder, cost);
+  ResultTable table = {.title = fmt::format("Baselines at cost {}", cost),
+                       .label_names = {"method"},
+                       .columns = {{"loss", study.teacher_name}, {"loss", kPaper}},
+                       .rows = {},
+                       .notes = {}};
+  for (const FeatureMap map : study.suite.baselines)
+    table.rows.push_back(
+        {{title_of(map)},
+         {loss_cell(over_seeds(study, folder, baseline_of(cost, map), &StudentResult::student_loss),
+                    ends),
+          published_cell(published::baseline_loss(map))}});
+  table.rows.push_back(
+      {{"Teacher"}, {number_cell(ends.teacher, 3), number_cell(published::teacher_loss(), 4)}});
+  table.notes.emplace_back(
+      "Performer as drawn; of DiJiang the weights are trained on the next-token loss, for as many "
+      "steps as the students.");
+  return table;
+}
+
+ResultTable equal_time_table(const Study& study, const RunFolder& folder, int64_t cost) {
+  const EqualTime& equal = *study.suite.equal_time;
+  const Ends ends = ends_of(study, folder, cost);
+  ResultTable table = {.title = fmt::format("{} against {} at cost {}", equal.loss, equal.as, cost),
+                       .label_names = {"strategy", "loss", ""},
+                       .columns = {{"steps", study.teacher_name},
+                                   {"training, s", study.teacher_name},
+                                   {"next-token loss", study.teacher_name},
+                                   {"next-token loss", kPaper}},
+                       .rows = {},
+                       .notes = {}};
+  const auto add = [&](Student student, bool equal_time, const char* label) {
+    student.equal_time = equal_time;
+    const auto figures = [&](double StudentResult::*figure) {
+      return over_seeds(study, folder, student, figure);
+    };
+    const std::vector<double> steps = figures(&StudentResult::steps);
+    std::vector<double> seconds = figures(&StudentResult::step_seconds);
+    std::transform(seconds.begin(), seconds.end(), steps.begin(), seconds.begin(),
+                   std::multiplies<>());
+    const auto published = published::next_token_loss(student.strategy, student.loss);
+    table.rows.push_back({{title_of(student.strategy), student.loss, label},
+                          {spread_cell(mean_spread(steps), 0), spread_cell(mean_spread(seconds), 1),
+                           loss_cell(figures(&StudentResult::student_loss), ends),
+                           equal_time ? dash() : published_cell(published)}});
+  };
+  for (const PlanStrategy strategy : study.suite.strategies) {
+    add(student_of(cost, strategy, equal.as), false, "");
+    add(student_of(cost, strategy, equal.loss), false, "equal steps");
+    add(student_of(cost, strategy, equal.loss), true, "equal time");
+  }
+  table.notes.push_back(fmt::format(
+      "At equal steps, and with {} given as many steps as take the time that {} took. Times of "
+      "training alone, in the runs themselves.",
+      equal.loss, equal.as));
+  return table;
+}
+
+}  // namespace dofla

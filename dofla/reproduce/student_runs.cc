@@ -1,0 +1,136 @@
+#include "dofla/reproduce/student_runs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dofla/checkpoint/config_fields.h"
+#include "dofla/core/error.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/reproduce/dof_runs.h"
+
+namespace dofla {
+namespace {
+
+fs::path features_file(const Study& study, const Student& student) {
+  return study.folder / "features" / (student.name() + ".safetensors");
+}
+
+void save_features(const fs::path& file, const FeatureSet& features) {
+  fs::create_directories(file.parent_path());
+  write_safetensors(
+      file, to_tensors(features.to(Device())),
+      {{"map", std::string(name(features.map))}, {"counts", Json(features.counts()).dump()}});
+}
+
+// As many steps as take the time that the suite's steps of the other loss took.
+int64_t equal_time_steps(const Study& study, const RunFolder& folder, const Student& student) {
+  Student own = student, other = student;
+  own.equal_time = other.equal_time = false;
+  other.loss = study.suite.equal_time->as;
+  const double own_seconds = read_student_result(folder, own).step_seconds;
+  const double seconds = read_student_result(folder, other).step_seconds;
+  if (!(own_seconds > 0 && seconds > 0)) fail("needs the time of a step, which was not measured");
+  const double steps = static_cast<double>(study.suite.steps) * seconds / own_seconds;
+  return std::clamp<int64_t>(std::llround(std::min(steps, 1e9)), 1, ConfigFields::kLargestSize);
+}
+
+DistillOptions distill_options(const Study& study, const RunFolder& folder,
+                               const Student& student) {
+  const Suite& suite = study.suite;
+  DistillOptions job;
+  job.plan = plan_of(study, folder, student);
+  job.allocate.lambda = suite.dof.lambda;
+  job.dof = dof_options(study, student.seed);
+  job.dof_sequences = suite.dof_sequences;
+  job.features = {.map = student.map,
+                  .init = suite.init,
+                  .seed = student.seed,
+                  .gram = suite.dof.gram,
+                  .lambda = suite.dof.lambda,
+                  .samples = {}};
+  job.loss.mask = suite.mask;
+  job.batch = suite.batch;
+  job.seed = student.seed;
+  job.device = study.device;
+  const auto rates = suite.learning_rates.find(student.loss_or_map());
+  const int64_t steps = student.equal_time ? equal_time_steps(study, folder, student) : suite.steps;
+  job.follow(make_recipe(student.loss.empty() ? "direct" : student.loss, student.map, steps,
+                         rates == suite.learning_rates.end() ? LearningRates() : rates->second));
+  job.run = distill_settings(study.teacher, study.text, job);
+  job.run["teacher"] = study.teacher_line();
+  job.run["strategy"] = name(student.strategy);
+  job.run["held_out"] = suite.held_out;
+  job.run["device"] = study.device.description();
+  return job;
+}
+
+Json distill_student(const Study& study, const RunFolder& folder, const Student& student,
+                     const Progress& progress) {
+  DistillOptions job = distill_options(study, folder, student);
+  job.checkpoint = training_file(study, student.name(), job.run);
+  job.resume = fs::exists(job.checkpoint);
+  const Distilled distilled = distill(study.teacher, study.text, job, progress);
+  save_features(features_file(study, student), distilled.features);
+  fs::remove(job.checkpoint);
+  const Comparison& compared = distilled.comparison;
+  // Only the steps since an interruption, if there was one, were timed.
+  const auto timed_steps = static_cast<double>(distilled.train_tokens) /
+                           static_cast<double>(job.batch) /
+                           static_cast<double>(study.text.train.front().size());
+  return {{"teacher_loss", compared.teacher_loss},
+          {"student_loss", compared.student_loss},
+          {"kl", compared.kl},
+          {"top1_agreement", compared.top1_agreement},
+          {"tokens", compared.tokens},
+          {"features", distilled.plan.mean()},
+          {"steps", job.train.steps},
+          {"skipped_steps", distilled.history.skipped.size()},
+          {"step_seconds", timed_steps > 0 ? distilled.train_seconds / timed_steps : 0}};
+}
+
+}  // namespace
+
+Run student_run(const Study& study, const RunFolder& folder, const Student& student) {
+  return {student.name(), fmt::format("c{}-{}", student.cost, student.loss_or_map()),
+          [&study, &folder, student] { return distill_options(study, folder, student).run; },
+          [&study, &folder, student](const Progress& progress) {
+            return distill_student(study, folder, student, progress);
+          }};
+}
+
+StudentResult read_student_result(const RunFolder& folder, const Student& student) {
+  const ConfigFields fields(folder.result(student.name()), student.name());
+  const auto number = [&](const char* field) {
+    const auto value = fields.number(field);
+    if (!value) fields.refuse(field, "missing; remove the record to have it made again");
+    return *value;
+  };
+  return {.teacher_loss = number("teacher_loss"),
+          .student_loss = number("student_loss"),
+          .features = number("features"),
+          .steps = number("steps"),
+          .step_seconds = number("step_seconds")};
+}
+
+FeatureSet load_student(const Study& study, const Student& student) {
+  const Safetensors file(features_file(study, student));
+  const auto entry = [&](const char* key) {
+    const auto found = file.metadata().find(key);
+    if (found == file.metadata().end()) fail("{}: no {}", file.path().string(), key);
+    return found->second;
+  };
+  const auto map = feature_map_from_name(entry("map"));
+  if (!map) fail("{}: map: {} is not a feature map", file.path().string(), printable(entry("map")));
+  const Json counts = parse_json(entry("counts"), file.path().string());
+  const FindTensor find = [&](const std::string& tensor, const Shape& expected) {
+    const Tensor found = file.tensor(tensor);
+    if (found.shape() != expected)
+      fail("{}: {}: expected {}, found {}", file.path().string(), tensor, to_string(expected),
+           to_string(found.shape()));
+    return found.clone();
+  };
+  return from_tensors(*map, counts.get<std::vector<std::vector<int64_t>>>(),
+                      study.teacher.config().head_size, find);
+}
+
+}  // namespace dofla

@@ -1,0 +1,96 @@
+#include "dofla/reproduce/study.h"
+
+#include <algorithm>
+
+#include "dofla/checkpoint/tokenizer.h"
+#include "dofla/core/error.h"
+#include "dofla/linear/linear_model.h"
+
+namespace dofla {
+namespace {
+
+std::vector<TokenIds> read_windows(const Suite& suite, const Checkpoint& teacher,
+                                   const Progress& progress) {
+  const ModelConfig& config = teacher.config();
+  const Tokenizer tokenizer = Tokenizer::load(teacher.folder());
+  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
+  WindowReader reader(suite.data, encode,
+                      {.length = suite.length > 0 ? suite.length : config.context,
+                       .end_of_text = config.end_of_text,
+                       .most = 0,
+                       .vocabulary = config.vocabulary});
+  std::vector<TokenIds> windows;
+  for (TokenIds window; reader.next(window);) {
+    windows.push_back(window);
+    report(progress, {"read the text", static_cast<int64_t>(windows.size()), 0, "windows"});
+  }
+  return windows;
+}
+
+void require_within_context(const char* field, int64_t tokens, const ModelConfig& config) {
+  if (tokens > config.context)
+    fail("the suite's {} of {} is more than the teacher's context of {}", field, tokens,
+         config.context);
+}
+
+}  // namespace
+
+std::string Study::teacher_line() const {
+  return teacher_name + ", " + to_string(identity_of(teacher.config()));
+}
+
+Study open_study(const Suite& suite, const fs::path& folder, const Device& device,
+                 const Progress& progress) {
+  require(!suite.teacher.empty() && !suite.data.empty(), "open_study: no teacher or no text");
+  const Checkpoint teacher(suite.teacher);
+  if (is_linear(teacher))
+    fail("{}: is a linear-attention model already; name its teacher", suite.teacher.string());
+  require_within_context("length", suite.length, teacher.config());
+  for (const int64_t tokens : suite.timing)
+    require_within_context("timing", tokens, teacher.config());
+  fs::path place = fs::absolute(suite.teacher).lexically_normal();
+  if (!place.has_filename()) place = place.parent_path();
+  return {.suite = suite,
+          .teacher = teacher,
+          .teacher_name = place.filename().string(),
+          .text = split_held_out(read_windows(suite, teacher, progress), suite.held_out),
+          .device = device,
+          .folder = folder};
+}
+
+fs::path training_file(const Study& study, const std::string& run, const Json& settings) {
+  const fs::path folder = study.folder / "training";
+  fs::create_directories(folder);
+  return folder / fmt::format("{}-{:016x}", run, std::hash<std::string>()(settings.dump()));
+}
+
+std::string Student::name() const {
+  std::string text = fmt::format("c{}-", cost);
+  if (map == FeatureMap::kPrf)
+    text += fmt::format("{}-{}", dofla::name(strategy), loss);
+  else
+    text += dofla::name(map);
+  return text + fmt::format("-s{}{}", seed, equal_time ? "-equal-time" : "");
+}
+
+std::vector<Student> students(const Suite& suite) {
+  std::vector<Student> all;
+  for (const uint64_t seed : suite.seeds)
+    for (const int64_t cost : suite.costs) {
+      for (const FeatureMap map : suite.baselines)
+        all.push_back({.cost = cost, .map = map, .loss = {}, .seed = seed});
+      for (const PlanStrategy strategy : suite.strategies) {
+        for (const std::string& loss : suite.losses)
+          all.push_back({.cost = cost, .strategy = strategy, .loss = loss, .seed = seed});
+        if (suite.equal_time)
+          all.push_back({.cost = cost,
+                         .strategy = strategy,
+                         .loss = suite.equal_time->loss,
+                         .seed = seed,
+                         .equal_time = true});
+      }
+    }
+  return all;
+}
+
+}  // namespace dofla

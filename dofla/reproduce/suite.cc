@@ -1,0 +1,232 @@
+#include "dofla/reproduce/suite.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/ranges.h>
+
+#include "dofla/checkpoint/config_fields.h"
+#include "dofla/core/error.h"
+#include "dofla/data/tasks/task.h"
+
+namespace dofla {
+namespace {
+
+// The fields of one object, which may have no others than those that were asked for.
+class SuiteFields : public ConfigFields {
+ public:
+  SuiteFields(const Json& object, std::string where, std::vector<std::string> known)
+      : ConfigFields(object, std::move(where)) {
+    for (const auto& [field, value] : object.items())
+      if (std::find(known.begin(), known.end(), field) == known.end())
+        refuse(printable(field),
+               fmt::format("no such field; there are {}", fmt::join(known, ", ")));
+  }
+
+  void whole(const char* field, int64_t low, int64_t high, int64_t& value) const {
+    if (const Json* found = find(field)) value = whole_number(field, *found, low, high);
+  }
+  void whole(const char* field, int64_t low, int64_t high, std::optional<int64_t>& value) const {
+    if (const Json* found = find(field)) value = whole_number(field, *found, low, high);
+  }
+  void real(const char* field, double low, double high, double& value) const {
+    const auto found = number(field);
+    if (!found) return;
+    if (!(*found >= low && *found <= high))
+      unexpected(field, fmt::format("a number from {} to {}", low, high), *find(field));
+    value = *found;
+  }
+  void real(const char* field, double low, double high, std::optional<double>& value) const {
+    if (find(field) == nullptr) return;
+    real(field, low, high, value.emplace());
+  }
+
+  // A name that `from_name` knows.
+  template <class FromName, class Value>
+  void named(const char* field, const FromName& from_name, const char* expected,
+             Value& value) const {
+    if (const Json* found = find(field)) value = from_text(field, *found, from_name, expected);
+  }
+
+  // A list without repetitions of what `read` makes of its entries.
+  template <class Value, class Read>
+  void list(const char* field, const Read& read, std::vector<Value>& values) const {
+    const Json* found = find(field);
+    if (found == nullptr) return;
+    if (!found->is_array()) unexpected(field, "a list", *found);
+    values.clear();
+    for (const Json& entry : *found) {
+      const Value value = read(entry);
+      if (std::find(values.begin(), values.end(), value) != values.end())
+        refuse(field, fmt::format("{} stands there twice", excerpt(entry)));
+      values.push_back(value);
+    }
+  }
+  template <class Value, class FromName>
+  void names(const char* field, const FromName& from_name, const char* expected,
+             std::vector<Value>& values) const {
+    list(
+        field, [&](const Json& entry) { return from_text(field, entry, from_name, expected); },
+        values);
+  }
+  template <class Number>
+  void numbers(const char* field, int64_t low, int64_t high, std::vector<Number>& values) const {
+    list(
+        field,
+        [&](const Json& entry) {
+          return static_cast<Number>(whole_number(field, entry, low, high));
+        },
+        values);
+    if (values.empty()) refuse(field, "at least one is needed");
+  }
+
+ private:
+  int64_t whole_number(const char* field, const Json& found, int64_t low, int64_t high) const {
+    const bool sound = found.is_number_integer() && found >= low && found <= high;
+    if (!sound) unexpected(field, fmt::format("a whole number from {} to {}", low, high), found);
+    return found.get<int64_t>();
+  }
+  template <class FromName>
+  auto from_text(const char* field, const Json& found, const FromName& from_name,
+                 const char* expected) const {
+    const auto value =
+        found.is_string() ? from_name(found.get_ref<const std::string&>()) : std::nullopt;
+    if (!value) unexpected(field, expected, found);
+    return *value;
+  }
+};
+
+constexpr const char* kLosses = "softmax, l2, attention-mse or direct";
+constexpr int64_t kMost = ConfigFields::kLargestSize;
+
+std::optional<std::string> loss_from_name(const std::string& name) {
+  const bool known =
+      std::find(loss_names().begin(), loss_names().end(), name) != loss_names().end();
+  return known ? std::optional(name) : std::nullopt;
+}
+
+std::optional<std::string> task_from_name(const std::string& name) {
+  const bool known = std::any_of(tasks().begin(), tasks().end(),
+                                 [&](const Task& task) { return task.name == name; });
+  return known ? std::optional(name) : std::nullopt;
+}
+
+std::optional<FeatureMap> baseline_from_name(const std::string& name) {
+  const auto map = feature_map_from_name(name);
+  return map == FeatureMap::kPrf ? std::nullopt : map;
+}
+
+std::optional<PairMask> mask_from_name(const std::string& name) {
+  if (name == "causal") return PairMask::kCausal;
+  return name == "full" ? std::optional(PairMask::kFull) : std::nullopt;
+}
+
+void read_dof(const Json& json, const std::string& where, Suite& suite) {
+  const SuiteFields fields(json, where + ": dof",
+                           {"lambda", "samples", "draws", "sequences", "gram", "power"});
+  suite.dof.lambda = fields.positive("lambda", suite.dof.lambda);
+  fields.whole("samples", 1, kMost, suite.dof.sample.samples);
+  fields.whole("draws", 1, kMost, suite.dof.sample.draws);
+  fields.whole("sequences", 1, kMost, suite.dof_sequences);
+  fields.named("gram", gram_scale_from_name, "trace, max, samples or none", suite.dof.gram);
+  fields.real("power", 0, 100, suite.power);
+}
+
+void read_learning_rates(const Json& json, const std::string& where, Suite& suite) {
+  std::vector<std::string> known = loss_names();
+  known.emplace_back("dijiang");
+  const SuiteFields fields(json, where + ": learning_rates", known);
+  for (const auto& [loss, rates] : json.items()) {
+    const SuiteFields rate(rates, fields.where() + ": " + loss, {"z", "alpha"});
+    LearningRates& read = suite.learning_rates[loss];
+    rate.real("z", 0, 1e3, read.z);
+    rate.real("alpha", 0, 1e3, read.alpha);
+  }
+}
+
+void read_equal_time(const Json& json, const std::string& where, Suite& suite) {
+  const SuiteFields fields(json, where + ": equal_time", {"loss", "as"});
+  EqualTime& equal = suite.equal_time.emplace();
+  const auto one_of_losses = [&](const char* field, std::string& loss) {
+    fields.named(field, loss_from_name, kLosses, loss);
+    if (loss.empty()) fields.refuse(field, "missing");
+    if (std::find(suite.losses.begin(), suite.losses.end(), loss) == suite.losses.end())
+      fields.refuse(field, loss + " is not one of the suite's losses");
+  };
+  one_of_losses("loss", equal.loss);
+  one_of_losses("as", equal.as);
+  if (equal.loss == equal.as) fields.refuse("as", "is the same loss");
+  if (suite.steps == 0) fields.refuse("loss", "the suite trains for 0 steps");
+}
+
+void read_tasks(const Json& json, const fs::path& folder, const std::string& where, Suite& suite) {
+  const SuiteFields fields(
+      json, where + ": tasks",
+      {"names", "data", "finetune", "limit", "train_limit", "epochs", "batch", "learning_rate"});
+  SuiteTasks& read = suite.tasks.emplace();
+  std::vector<std::string> known;
+  for (const Task& task : tasks()) known.push_back(task.name);
+  const std::string expected = fmt::format("one of {}", fmt::join(known, ", "));
+  fields.names("names", task_from_name, expected.c_str(), read.names);
+  if (read.names.empty()) fields.refuse("names", "at least one is needed");
+  if (const auto data = fields.text("data")) read.data = folder / *data;
+  read.finetune = fields.flag("finetune", read.finetune);
+  fields.whole("limit", 1, kMost, read.limit);
+  fields.whole("train_limit", 1, kMost, read.train_limit);
+  fields.whole("epochs", 1, kMost, read.epochs);
+  fields.whole("batch", 1, kMost, read.batch);
+  fields.real("learning_rate", 0, 1e3, read.learning_rate);
+}
+
+void read_paths(const SuiteFields& fields, const fs::path& folder, Suite& suite) {
+  const auto place = [&](const char* field, const Json& found) {
+    if (!found.is_string() || found.get_ref<const std::string&>().empty())
+      fields.unexpected(field, "a path", found);
+    return folder / found.get<std::string>();
+  };
+  if (const Json* teacher = fields.find("teacher")) suite.teacher = place("teacher", *teacher);
+  fields.list(
+      "data", [&](const Json& entry) { return place("data", entry); }, suite.data);
+}
+
+void read_training(const SuiteFields& fields, Suite& suite) {
+  fields.whole("length", 2, kMost, suite.length);
+  fields.whole("held_out", 1, kMost, suite.held_out);
+  fields.whole("steps", 0, kMost, suite.steps);
+  fields.whole("batch", 1, int64_t{1} << 20, suite.batch);
+  fields.named("init", feature_init_from_name, "iid, orthogonal, leverage or pairs", suite.init);
+  fields.named("mask", mask_from_name, "causal or full", suite.mask);
+}
+
+void read_matrix(const SuiteFields& fields, Suite& suite) {
+  fields.numbers("costs", 1, DimensionPlan::kLargestDimension, suite.costs);
+  fields.numbers("seeds", 0, std::numeric_limits<int64_t>::max(), suite.seeds);
+  fields.names("strategies", plan_strategy_from_name, "fix, dof, dof-clip or dof-head",
+               suite.strategies);
+  fields.names("losses", loss_from_name, kLosses, suite.losses);
+  fields.names("baselines", baseline_from_name, "performer or dijiang", suite.baselines);
+}
+
+}  // namespace
+
+Suite read_suite(const fs::path& file) {
+  const Json json = load_json(file);
+  const std::string where = file.string();
+  const SuiteFields fields(json, where,
+                           {"teacher", "data", "length", "held_out", "costs", "strategies",
+                            "losses", "baselines", "seeds", "steps", "batch", "init", "mask",
+                            "learning_rates", "equal_time", "dof", "tasks", "timing"});
+  const fs::path folder = file.parent_path();
+  Suite suite;
+  read_paths(fields, folder, suite);
+  read_training(fields, suite);
+  read_matrix(fields, suite);
+  if (const Json* found = fields.find("dof")) read_dof(*found, where, suite);
+  if (const Json* found = fields.find("learning_rates")) read_learning_rates(*found, where, suite);
+  if (const Json* found = fields.find("equal_time")) read_equal_time(*found, where, suite);
+  if (const Json* found = fields.find("tasks")) read_tasks(*found, folder, where, suite);
+  if (fields.find("timing") != nullptr) fields.numbers("timing", 2, kMost, suite.timing);
+  return suite;
+}
+
+}  // namespace dofla

@@ -1,0 +1,175 @@
+#include "dofla/reproduce/task_runs.h"
+
+#include <limits>
+
+#include "dofla/checkpoint/config_fields.h"
+#include "dofla/checkpoint/tokenizer.h"
+#include "dofla/core/error.h"
+#include "dofla/evaluate/tasks.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/reproduce/student_runs.h"
+#include "dofla/train/finetune.h"
+
+namespace dofla {
+namespace {
+
+struct TaskQuestions {
+  const Task* task = nullptr;
+  std::vector<Question> train, judged;  // train: if the suite fine-tunes
+};
+
+// Who answers which questions.
+struct Answering {
+  const Study& study;
+  const RunFolder& folder;
+  std::shared_ptr<const TaskQuestions> questions;
+  std::optional<Student> student;  // else the teacher
+};
+
+std::string run_name(const std::string& task, const Student* student) {
+  return fmt::format("task-{}-{}", task, student == nullptr ? "teacher" : student->name());
+}
+
+std::shared_ptr<const TaskQuestions> read_files(const SuiteTasks& suite, const std::string& name) {
+  const Task& task = find_task(name);
+  const auto read = [&](const std::string& split, int64_t limit) {
+    return evenly_spread(read_questions(task, find_split(task, split), suite.data), limit);
+  };
+  TaskQuestions questions = {&task, {}, read(task.evaluated, suite.limit)};
+  if (suite.finetune) questions.train = read(task.trained, suite.train_limit);
+  return std::make_shared<const TaskQuestions>(std::move(questions));
+}
+
+FinetuneOptions finetune_options(const Answering& run) {
+  const SuiteTasks& suite = *run.study.suite.tasks;
+  FinetuneOptions options = paper_finetune_options(run.questions->task->name);
+  options.epochs = suite.epochs.value_or(options.epochs);
+  options.batch = suite.batch.value_or(options.batch);
+  options.learning_rate = suite.learning_rate.value_or(options.learning_rate);
+  options.seed = run.study.suite.seeds.front();
+  return options;
+}
+
+Json settings_of(const Answering& run) {
+  Json settings = {{"teacher", run.study.teacher_line()},
+                   {"device", run.study.device.description()},
+                   {"task", run.questions->task->name},
+                   {"split", run.questions->task->evaluated},
+                   {"questions", run.questions->judged.size()}};
+  if (run.student) {
+    // Another student of that name answers anew; its loss stands for its features.
+    const Json& made = run.folder.result(run.student->name());
+    settings["student"] = run.folder.find(run.student->name())->settings;
+    settings["student_loss"] = made.value("student_loss", Json());
+  }
+  if (run.study.suite.tasks->finetune) {
+    const FinetuneOptions options = finetune_options(run);
+    settings["finetune"] = {{"split", run.questions->task->trained},
+                            {"questions", run.questions->train.size()},
+                            {"epochs", options.epochs},
+                            {"batch", options.batch},
+                            {"learning_rate", options.learning_rate},
+                            {"seed", options.seed}};
+  }
+  return settings;
+}
+
+double chance(const std::vector<Question>& questions) {
+  double sum = 0;
+  for (const Question& question : questions) sum += 1 / static_cast<double>(question.candidates());
+  return sum / static_cast<double>(questions.size());
+}
+
+Json to_json(const TaskResult& result) {
+  return {{"acc", result.acc.mean},           {"acc_stderr", result.acc.standard_error},
+          {"acc_norm", result.acc_norm.mean}, {"acc_norm_stderr", result.acc_norm.standard_error},
+          {"truncated", result.truncated},    {"not_finite", result.not_finite}};
+}
+
+Transformer model_of(const Answering& run, const Device& device) {
+  const Checkpoint& teacher = run.study.teacher;
+  return run.student ? make_linear_model(teacher, load_student(run.study, *run.student), device)
+                     : Transformer(teacher, device);
+}
+
+Json answer(const Answering& run, const std::string& name, const Progress& progress) {
+  const TaskQuestions& questions = *run.questions;
+  const ModelConfig& config = run.study.teacher.config();
+  const Tokenizer tokenizer = Tokenizer::load(run.study.teacher.folder());
+  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
+  const auto judged = encode_questions(questions.judged, encode, config);
+  const Judge judge = [&](const Transformer& now) { return evaluate_task(now, judged, progress); };
+  Json result = {{"chance", chance(questions.judged)}};
+  if (!run.study.suite.tasks->finetune) {
+    result["zero_shot"] = to_json(judge(model_of(run, run.study.device)));
+    return result;
+  }
+  FinetuneOptions options = finetune_options(run);
+  options.run = settings_of(run);
+  options.checkpoint = training_file(run.study, name, options.run);
+  options.resume = fs::exists(options.checkpoint);
+  Transformer model = model_of(run, Device());
+  const auto train = encode_questions(questions.train, encode, config);
+  const FinetuneResult tuned = finetune(model, train, options, judge, progress);
+  fs::remove(options.checkpoint);
+  result["zero_shot"] = to_json(tuned.before);
+  result["finetuned"] = to_json(tuned.epochs.at(static_cast<size_t>(tuned.kept)));
+  result["kept_epoch"] = tuned.kept + 1;
+  result["skipped_steps"] = tuned.skipped();
+  return result;
+}
+
+Accuracy read_accuracy(const Json& json, const std::string& where) {
+  const ConfigFields fields(json, where);
+  const auto mean = fields.number("acc");
+  if (!mean) fields.refuse("acc", "missing; remove the record to have it made again");
+  // JSON has no NaN: the error of a single question is null.
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  return {*mean, fields.number("acc_stderr").value_or(kUnknown)};
+}
+
+}  // namespace
+
+std::vector<Student> answering_students(const Suite& suite) {
+  std::vector<Student> all = students(suite);
+  std::erase_if(all, [&](const Student& student) {
+    return student.seed != suite.seeds.front() || student.equal_time;
+  });
+  return all;
+}
+
+std::vector<Run> task_runs(const Study& study, const RunFolder& folder) {
+  std::vector<Run> runs;
+  if (!study.suite.tasks || study.suite.tasks->data.empty()) return runs;
+  for (const std::string& task : study.suite.tasks->names) {
+    const auto questions = read_files(*study.suite.tasks, task);
+    const auto add = [&](const Answering& run) {
+      const std::string name = run_name(task, run.student ? &*run.student : nullptr);
+      runs.push_back(
+          {name, "task-" + task, [run] { return settings_of(run); },
+           [run, name](const Progress& progress) { return answer(run, name, progress); }});
+    };
+    add({study, folder, questions, std::nullopt});
+    for (const Student& student : answering_students(study.suite))
+      add({study, folder, questions, student});
+  }
+  return runs;
+}
+
+TaskAccuracy read_task(const RunFolder& folder, const std::string& task, const Student* student) {
+  const std::string name = run_name(task, student);
+  const ConfigFields fields(folder.result(name), name);
+  const auto part = [&](const char* field) -> const Json& {
+    const Json* found = fields.find(field);
+    if (found == nullptr) fields.refuse(field, "missing; remove the record to have it made again");
+    return *found;
+  };
+  TaskAccuracy accuracy = {.chance = fields.number("chance").value_or(0),
+                           .zero_shot = read_accuracy(part("zero_shot"), name + ": zero_shot"),
+                           .finetuned = {}};
+  if (fields.find("finetuned") != nullptr)
+    accuracy.finetuned = read_accuracy(part("finetuned"), name + ": finetuned");
+  return accuracy;
+}
+
+}  // namespace dofla
