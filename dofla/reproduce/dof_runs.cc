@@ -68,7 +68,7 @@ template <class Value>
 std::vector<std::vector<Value>> read_heads(const Study& study, const RunFolder& folder,
                                            const std::string& run, const std::string& place) {
   try {
-    const auto rows =
+    auto rows =
         folder.result(run).at(Json::json_pointer(place)).get<std::vector<std::vector<Value>>>();
     if (has_shape(rows, study.teacher.config())) return rows;
   } catch (const Json::exception&) {
