@@ -1,5 +1,6 @@
 // Next-token loss: the students, the baselines, and equal time.
 #include <algorithm>
+#include <cmath>
 
 #include "dofla/reproduce/published.h"
 #include "dofla/reproduce/table_parts.h"
@@ -16,7 +17,8 @@ std::optional<double> gap_closed(double loss, const std::optional<double>& perfo
 }
 
 std::string percent(double share) {
-  return fmt::format("{:.0f} %", 100 * share);
+  const double value = std::round(100 * share);
+  return fmt::format("{}{:.0f} %", value < 0 ? "−" : "", std::abs(value));
 }
 
 // What losses are judged against, at one cost.
@@ -131,14 +133,15 @@ ResultTable baseline_table(const Study& study, const RunFolder& folder, int64_t 
 ResultTable equal_time_table(const Study& study, const RunFolder& folder, int64_t cost) {
   const EqualTime& equal = *study.suite.equal_time;
   const Ends ends = ends_of(study, folder, cost);
-  ResultTable table = {.title = fmt::format("{} against {} at cost {}", equal.loss, equal.as, cost),
-                       .label_names = {"strategy", "loss", ""},
-                       .columns = {{"steps", study.teacher_name},
-                                   {"training, s", study.teacher_name},
-                                   {"next-token loss", study.teacher_name},
-                                   {"next-token loss", kPaper}},
-                       .rows = {},
-                       .notes = {}};
+  ResultTable table = {
+      .title = fmt::format("Equal time at cost {}: {} against {}", cost, equal.loss, equal.as),
+      .label_names = {"strategy", "loss", "given"},
+      .columns = {{"steps", study.teacher_name},
+                  {"training, s", study.teacher_name},
+                  {"next-token loss", study.teacher_name},
+                  {"next-token loss", kPaper}},
+      .rows = {},
+      .notes = {}};
   const auto add = [&](Student student, bool equal_time, const char* label) {
     student.equal_time = equal_time;
     const auto figures = [&](double StudentResult::*figure) {

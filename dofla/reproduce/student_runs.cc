@@ -29,7 +29,11 @@ int64_t equal_time_steps(const Study& study, const RunFolder& folder, const Stud
   other.loss = study.suite.equal_time->as;
   const double own_seconds = read_student_result(folder, own).step_seconds;
   const double seconds = read_student_result(folder, other).step_seconds;
-  if (!(own_seconds > 0 && seconds > 0)) fail("needs the time of a step, which was not measured");
+  if (!(own_seconds > 0 && seconds > 0))
+    fail(
+        "needs the time of a step of {} and {}: one of them went on after an interruption without "
+        "a step to time; remove their records to have them made again",
+        own.name(), other.name());
   const double steps = static_cast<double>(study.suite.steps) * seconds / own_seconds;
   return std::clamp<int64_t>(std::llround(std::min(steps, 1e9)), 1, ConfigFields::kLargestSize);
 }

@@ -1,0 +1,177 @@
+// A small suite from its beginning to its tables.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dofla/reproduce/dof_runs.h"
+#include "dofla/reproduce/matrix.h"
+#include "dofla/reproduce/student_runs.h"
+#include "dofla/reproduce/tables.h"
+#include "dofla/reproduce/task_runs.h"
+#include "dofla/reproduce/timing_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/task_files.h"
+
+namespace dofla {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class Reproduce : public testing::Test {
+ protected:
+  Reproduce() {
+    std::string text;
+    for (int i = 0; i < 60; ++i)
+      text += fmt::format("Lily saw {} red birds and {} cats in the park. ", i * i % 17, i % 5);
+    write_whole(scratch.path() / "text.txt", text);
+    suite.teacher = fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K";
+    suite.data = {scratch.path() / "text.txt"};
+    suite.length = 32;
+    suite.held_out = 2;
+    suite.costs = {4};
+    suite.strategies = {PlanStrategy::kFix, PlanStrategy::kDof};
+    suite.losses = {"direct", "softmax"};
+    suite.baselines = {FeatureMap::kPerformer, FeatureMap::kDijiang};
+    suite.seeds = {1, 2};
+    suite.steps = 2;
+    suite.batch = 2;
+    suite.dof.sample.samples = 32;
+    suite.dof_sequences = 4;
+  }
+
+  // As one call of the command: everything is read again.
+  MatrixOutcome run() {
+    study.emplace(open_study(suite, scratch.path() / "out", Device()));
+    folder.emplace(scratch.path() / "out/runs");
+    return run_matrix(make_matrix(*study, *folder), *folder);
+  }
+  std::string tables(const MatrixOutcome& outcome) const {
+    return to_markdown(make_tables(*study, *folder, outcome.failed));
+  }
+
+  const test::ScratchFolder scratch;
+  Suite suite;
+  std::optional<Study> study;
+  std::optional<RunFolder> folder;
+};
+
+TEST_F(Reproduce, TablesHoldTheNumbersOfTheRuns) {
+  suite.equal_time = {"direct", "softmax"};
+  suite.timing = {8, 32};
+  const MatrixOutcome outcome = run();
+  EXPECT_THAT(outcome.failed, IsEmpty());
+  // Two seeds of degrees of freedom, two baselines, two strategies with two losses and equal time;
+  // two timings.
+  EXPECT_EQ(outcome.ran, 2 * (1 + 2 + 2 * 3) + 2);
+  const std::string text = tables(outcome);
+  EXPECT_THAT(text, HasSubstr("stories260K, llama with 5 layers of 8 heads of size 8"));
+
+  const auto result = [&](uint64_t seed) {
+    return read_student_result(
+        *folder, {.cost = 4, .strategy = PlanStrategy::kDof, .loss = "softmax", .seed = seed});
+  };
+  const double mean = (result(1).student_loss + result(2).student_loss) / 2;
+  const double spread = std::abs(result(1).student_loss - result(2).student_loss) / std::sqrt(2);
+  EXPECT_THAT(text, HasSubstr(fmt::format(" {:.3f} ± {:.3f}", mean, spread)));
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("| Teacher | {:.3f} | 3.3558 |", result(1).teacher_loss)));
+  EXPECT_THAT(text, HasSubstr(" 4.0170 (86 %) "));  // the paper's DoF with softmax
+
+  const double dof = read_dof(*study, *folder, 1)[0][0] + read_dof(*study, *folder, 2)[0][0];
+  EXPECT_THAT(head_table(*study, *folder).rows[0].cells[0].text, fmt::format("{:.1f}", dof / 2));
+  const InferenceResult inference = read_inference(*study, *folder, 4);
+  EXPECT_EQ(inference_table(*study, *folder, 4).rows[1].cells[1].text,
+            fmt::format("{:.3f}", inference[1][0].decode));
+  const TrainingTime training = read_training_time(*study, *folder, 4);
+  EXPECT_EQ(training_time_table(*study, *folder, 4).rows[2].cells[1].text,
+            fmt::format("{:.2f}", training.losses[1] / training.teacher_forward));
+
+  const MatrixOutcome again = run();
+  EXPECT_EQ(again.ran, 0);
+  EXPECT_EQ(tables(again), text);
+}
+
+TEST_F(Reproduce, AnInterruptedMatrixGoesOn) {
+  suite.strategies = {PlanStrategy::kFix};
+  suite.seeds = {1};
+  run();
+  const fs::path runs = scratch.path() / "out/runs";
+  const std::string before = read_text(runs / "c4-fix-softmax-s1.json");
+  fs::remove(runs / "c4-fix-direct-s1.json");
+  suite.losses.push_back("l2");
+  const MatrixOutcome outcome = run();
+  EXPECT_EQ(outcome.ran, 2);  // what was lost, and what is new
+  EXPECT_EQ(read_text(runs / "c4-fix-softmax-s1.json"), before);
+  suite.steps = 3;
+  EXPECT_EQ(run().ran, 4);  // all that is trained; neither Performer nor the degrees of freedom
+}
+
+TEST_F(Reproduce, ADivergingRunIsNamedAndTheOthersAreThere) {
+  suite.strategies = {PlanStrategy::kFix};
+  suite.losses = {"softmax", "l2"};
+  suite.seeds = {1};
+  suite.steps = 60;
+  suite.learning_rates["softmax"] = {1000, 1000};
+  const MatrixOutcome outcome = run();
+  ASSERT_EQ(outcome.failed.size(), 1u);
+  EXPECT_EQ(outcome.failed[0].name, "c4-fix-softmax-s1");
+  EXPECT_THAT(outcome.failed[0].error, HasSubstr("layer "));
+  const std::string text = tables(outcome);
+  EXPECT_THAT(text, HasSubstr("| c4-fix-softmax-s1 | layer "));
+  const ResultTable table = loss_table(*study, *folder, 4);
+  EXPECT_EQ(table.rows[0].cells[0].text, "–");
+  EXPECT_NE(table.rows[0].cells[1].text, "–");
+}
+
+TEST_F(Reproduce, AccuraciesOfTeacherAndStudents) {
+  const fs::path data = scratch.path() / "tasks";
+  test::write_task_files(data);
+  fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
+  suite.strategies = {PlanStrategy::kFix};
+  suite.losses = {"softmax"};
+  suite.baselines = {};
+  suite.tasks =
+      SuiteTasks{.names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rate = 1e-3};
+  const MatrixOutcome outcome = run();
+  EXPECT_THAT(outcome.failed, IsEmpty());
+  EXPECT_EQ(outcome.ran, 2 + 2 + 2);  // tasks: teacher and the student of the first seed
+  const TaskAccuracy teacher = read_task(*folder, "wsc", nullptr);
+  EXPECT_EQ(teacher.chance, 0.5);
+  ASSERT_TRUE(teacher.finetuned);
+  const ResultTable table = task_table(*study, *folder, 4, true);
+  EXPECT_EQ(table.rows[1].labels[1], "teacher");
+  EXPECT_EQ(table.rows[1].cells[0].text, fmt::format("{:.4f}", teacher.finetuned->mean));
+  EXPECT_EQ(table.rows[1].cells[2].text, "0.6538");  // the paper's teacher
+  EXPECT_EQ(table.rows[2].cells[2].text, "0.6154");  // its Fix with softmax
+  // Zero-shot alone is another run, and needs no training questions.
+  suite.tasks->finetune = false;
+  fs::remove(data / "wsc/train.jsonl");
+  EXPECT_EQ(run().ran, 2);
+  EXPECT_FALSE(read_task(*folder, "wsc", nullptr).finetuned);
+}
+
+TEST_F(Reproduce, WhatDoesNotFitIsSaidBeforeAnythingRuns) {
+  const auto open = [&] { return open_study(suite, scratch.path() / "out", Device()); };
+  suite.length = 1000;
+  test::expect_error(open, {"length of 1000", "context of 512"});
+  suite.length = 32;
+  suite.timing = {513};
+  test::expect_error(open, {"timing of 513", "context of 512"});
+  suite.timing = {};
+  suite.held_out = 100000;
+  test::expect_error(open, {"100000 are held out"});
+  suite.held_out = 2;
+  suite.teacher = scratch.path();
+  test::expect_error(open, {"config.json"});
+}
+
+TEST_F(Reproduce, MissingTaskFilesAreSaidBeforeAnythingRuns) {
+  suite.tasks = SuiteTasks{.names = {"wsc"}, .data = scratch.path()};
+  test::expect_error([&] { run(); }, {"wsc"});
+  EXPECT_TRUE(fs::is_empty(scratch.path() / "out/runs"));
+}
+
+}  // namespace
+}  // namespace dofla
