@@ -10,4 +10,4 @@ export OMP_WAIT_POLICY=passive
 # The JIT of oneDNN and the pools of OpenMP are never freed: leaks are not ours to find here.
 export ASAN_OPTIONS=detect_leaks=0
 build/asan-ubsan/tests/dofla_tests --gtest_brief=1 \
-  --gtest_filter='-*Layerwise*:*LinearModel*:*UnbiasedWithin*:*Cli*'
+  --gtest_filter='-*Training*:*Finetuning*:*Reproduce*:*LinearModel*:*UnbiasedWithin*:*Cli*'
