@@ -63,6 +63,13 @@ std::string seeds_phrase(const Suite& suite) {
   return fmt::format("seeds {} and {}", fmt::join(first, ", "), seeds.back());
 }
 
+std::string mean_over_seeds_phrase(const Suite& suite) {
+  const std::string seeds = seeds_phrase(suite);
+  return suite.seeds.size() == 1
+             ? seeds
+             : fmt::format("the mean over {} ± the standard deviation over them", seeds);
+}
+
 std::vector<double> over_seeds(const Study& study, const RunFolder& folder, Student student,
                                double StudentResult::*figure) {
   std::vector<double> values;

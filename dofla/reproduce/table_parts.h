@@ -38,8 +38,9 @@ TableCell number_cell(const std::optional<double>& value, int decimals);
 TableCell spread_cell(const std::optional<MeanSpread>& value, int decimals);  // "4.258 ± 0.029"
 TableCell ratio_cell(const std::optional<double>& value, const std::optional<double>& to);
 
-// "seeds 1, 2 and 3"
+// "seeds 1, 2 and 3"; "the mean over … ± the standard deviation over them", where they are several
 std::string seeds_phrase(const Suite& suite);
+std::string mean_over_seeds_phrase(const Suite& suite);
 
 // A student's figure for every seed that there is a record of.
 std::vector<double> over_seeds(const Study& study, const RunFolder& folder, Student student,
