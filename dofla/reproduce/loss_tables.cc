@@ -101,11 +101,10 @@ ResultTable loss_table(const Study& study, const RunFolder& folder, int64_t cost
       row.cells.push_back(published_cell(published::next_token_loss(strategy, loss)));
   }
   table.notes.push_back(fmt::format(
-      "Nats a token on {}, after {} steps of {} windows: the mean over {} ± the standard deviation "
-      "over them, and the share of the gap that is closed, (Performer − student) / (Performer − "
-      "teacher). The paper's are of GPT-2 on its own text (its Table 7), at cost 64 after one pass "
-      "over a tenth of Wikipedia.",
-      judged_by(study), suite.steps, suite.batch, seeds_phrase(suite)));
+      "Nats a token on {}, after {} steps of {} windows: {}, and the share of the gap that is "
+      "closed, (Performer − student) / (Performer − teacher). The paper's are of GPT-2 on its own "
+      "text (its Table 7), at cost 64 after one pass over a tenth of Wikipedia.",
+      judged_by(study), suite.steps, suite.batch, mean_over_seeds_phrase(suite)));
   return table;
 }
 
