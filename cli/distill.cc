@@ -181,7 +181,8 @@ void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--lr-z", options.rates.z, "learning rate of z (left out: 0.05, for l2 0.002)")
       ->type_name("R")
       ->check(real_between(0, 1e3));
-  app.add_option("--lr-alpha", options.rates.alpha, "of log α (left out: 0.2, for l2 0.02)")
+  app.add_option("--lr-alpha", options.rates.alpha,
+                 "of log α (left out: 0.2, for l2 and dijiang 0.02)")
       ->type_name("R")
       ->check(real_between(0, 1e3));
   number("--seed", job.seed, "of features and batches", "N", seed_number());
@@ -212,7 +213,9 @@ Command add_distill(CLI::App& program) {
   app->footer(
       "The degrees of freedom of every head are measured, turned into a plan, the features "
       "trained\n"
-      "layer by layer on the teacher's own queries and keys, and the student compared with its\n"
+      "layer by layer on the teacher's own queries and keys (with --loss direct, all together on "
+      "the\n"
+      "next token; with performer not at all), and the student compared with its\n"
       "teacher on windows that it was not trained on. DIR is a complete model folder that "
       "inspect,\n"
       "evaluate and generate take, with dof.json, plan.json and report.html. While training, the\n"

@@ -58,26 +58,18 @@ void cublas_check(cublasStatus_t status, const char* what) {
     fail("{}: cuBLASLt failed ({})", what, cublasLtGetStatusString(status));
 }
 
-void cusolver_check(cusolverStatus_t status, const char* what) {
-  if (status != CUSOLVER_STATUS_SUCCESS)
-    fail("{}: cuSOLVER failed (status {})", what, static_cast<int>(status));
-}
-
 CudaContext::CudaContext() {
   cuda_check(cudaSetDevice(0), "starting the GPU");
   cuda_check(cudaGetDeviceProperties(&properties_, 0), "starting the GPU");
   cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "starting the GPU");
   cublas_check(cublasLtCreate(&cublas_), "starting the GPU");
   cuda_check(cudaMalloc(&cublas_workspace_, kCublasWorkspace), "starting the GPU");
-  cusolver_check(cusolverDnCreate(&cusolver_), "starting the GPU");
-  cusolver_check(cusolverDnSetStream(cusolver_, stream_), "starting the GPU");
 }
 
 CudaContext::~CudaContext() {
   cudaStreamSynchronize(stream_);
   for (const auto& [size, block] : free_) cudaFree(block);
   cudaFree(cublas_workspace_);
-  cusolverDnDestroy(cusolver_);
   cublasLtDestroy(cublas_);
   cudaStreamDestroy(stream_);
 }

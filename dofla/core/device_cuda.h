@@ -10,7 +10,6 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
-#include <cusolverDn.h>
 
 #include "dofla/core/device.h"
 
@@ -19,7 +18,6 @@ namespace dofla {
 // Throws Error with what the user can do about it; `what` was being done.
 void cuda_check(cudaError_t status, const char* what);
 void cublas_check(cublasStatus_t status, const char* what);
-void cusolver_check(cusolverStatus_t status, const char* what);
 
 class CudaContext {
  public:
@@ -30,8 +28,6 @@ class CudaContext {
 
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t cublas() const { return cublas_; }
-  cusolverDnHandle_t cusolver() const { return cusolver_; }
-  int multiprocessors() const { return properties_.multiProcessorCount; }
   std::string description() const;
 
   // Scratch for cuBLASLt, used by one product at a time.
@@ -52,7 +48,6 @@ class CudaContext {
   cudaDeviceProp properties_ = {};
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t cublas_ = nullptr;
-  cusolverDnHandle_t cusolver_ = nullptr;
   void* cublas_workspace_ = nullptr;
 
   std::mutex mutex_;

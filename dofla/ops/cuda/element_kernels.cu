@@ -94,13 +94,6 @@ struct Times {
   __device__ float operator()(float x, float y) const { return x * y; }
 };
 
-template <class From, class To>
-__global__ void convert_elements(int64_t count, const From* __restrict__ from,
-                                 To* __restrict__ to) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i < count) to[i] = from_float<To>(to_float(from[i]));
-}
-
 __global__ void adam_elements(AdamFactors f, int64_t count, const float* __restrict__ gradient,
                               float* __restrict__ mean, float* __restrict__ square,
                               float* __restrict__ parameter) {
@@ -148,19 +141,6 @@ cudaError_t launch_add(Element element, int64_t count, const void* y, void* x,
 cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,
                             cudaStream_t stream) {
   return launch_update(element, count, y, x, Times{}, stream);
-}
-
-cudaError_t launch_convert(Element from_element, const void* from, Element to_element, void* to,
-                           int64_t count, cudaStream_t stream) {
-  return with_type(from_element, [&](auto from_zero) {
-    with_type(to_element, [&](auto to_zero) {
-      using From = decltype(from_zero);
-      using To = decltype(to_zero);
-      if (count > 0)
-        convert_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
-            count, static_cast<const From*>(from), static_cast<To*>(to));
-    });
-  });
 }
 
 cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,

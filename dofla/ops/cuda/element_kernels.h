@@ -18,9 +18,6 @@ cudaError_t launch_activation_backward(Nonlinearity f, Element element, int64_t 
 cudaError_t launch_add(Element element, int64_t count, const void* y, void* x, cudaStream_t stream);
 cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,
                             cudaStream_t stream);
-// to = from, converted
-cudaError_t launch_convert(Element from_element, const void* from, Element to_element, void* to,
-                           int64_t count, cudaStream_t stream);
 
 // One step of Adam on float32 parameters.
 cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,

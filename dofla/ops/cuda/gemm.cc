@@ -34,8 +34,7 @@ Description describe(const Gemm& how, const Matrix& a, const Matrix& b, Element 
   set(raw, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (how.epilogue != Epilogue::kNone) {
-    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE,
-        how.epilogue == Epilogue::kBias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS);
+    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, how.bias);
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(c_element));
   }

@@ -7,7 +7,7 @@
 namespace dofla::cuda {
 
 // What happens to a product on its way to memory.
-enum class Epilogue { kNone, kBias, kGeluTanhBias };
+enum class Epilogue { kNone, kBias };
 
 // A matrix as it lies in memory, rows `stride` elements apart.
 struct Matrix {

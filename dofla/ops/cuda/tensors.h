@@ -27,9 +27,4 @@ inline float* mutable_floats(Tensor& x) {
   return static_cast<float*>(x.mutable_raw());
 }
 
-// Ids and targets stay on the CPU, where they are checked; kernels get a copy.
-inline Tensor ids_on(const Device& device, const Tensor& ids) {
-  return ids.to(device);
-}
-
 }  // namespace dofla::cuda
