@@ -92,7 +92,9 @@ Tensor Tensor::borrow(const void* data, Shape shape, DType dtype,
 
 int64_t Tensor::size(int64_t axis) const {
   const int64_t at = axis < 0 ? axis + rank() : axis;
-  require(at >= 0 && at < rank(), "axis {} of a tensor of shape {}", axis, to_string(shape_));
+  if (at < 0 || at >= rank())  // not require(): the message would be made at every call
+    throw std::invalid_argument(
+        fmt::format("axis {} of a tensor of shape {}", axis, to_string(shape_)));
   return shape_[static_cast<size_t>(at)];
 }
 

@@ -7,18 +7,19 @@
 namespace dofla {
 namespace {
 
-Tensor feed_forward(const Block& block, const Tensor& x, BlockTape* tape) {
+// residual + MLP(x)
+Tensor feed_forward(const Block& block, const Tensor& x, const Tensor& residual, BlockTape* tape) {
   const LayerWeights& weights = block.weights;
   const bool gated = block.config.gated_mlp;
-  Tensor hidden = matmul(x, gated ? weights.mlp_gate : weights.mlp_up);
-  if (tape != nullptr) tape->inner = hidden.clone();
-  activate(block.config.activation, hidden);
+  Tensor hidden =
+      activated_product(block.config.activation, x, gated ? weights.mlp_gate : weights.mlp_up,
+                        tape == nullptr ? nullptr : &tape->inner);
   if (gated) {
     const Tensor up = matmul(x, weights.mlp_up);
     multiply(hidden, up);
     if (tape != nullptr) tape->gated = up;
   }
-  return matmul(hidden, weights.mlp_down);
+  return matmul_add(hidden, weights.mlp_down, residual);
 }
 
 }  // namespace
@@ -54,15 +55,11 @@ Tensor finish_block(const Block& block, const Tensor& x, const Heads& heads, Att
   const LayerWeights& weights = block.weights;
   const Tensor mixed = block.attention.forward(heads.q, heads.k, heads.v, state)
                            .reshape({x.size(0), config.heads * config.head_size});
-  // Sums go into the newer tensor: the older one may be on the tape.
-  Tensor attended = matmul(mixed, weights.attention_output);
-  if (!config.parallel_residual) add(attended, x);
+  const Tensor attended = matmul_add(mixed, weights.attention_output, x);
+  // Side by side, attention and MLP read the same rows and both are added to them.
   const Tensor middle = config.parallel_residual ? x : attended;
-  Tensor out = feed_forward(block, normalise(config, weights.mlp_norm, middle), tape);
-  add(out, middle);
-  if (config.parallel_residual) add(out, attended);
   if (tape != nullptr) tape->mixed = mixed, tape->middle = middle;
-  return out;
+  return feed_forward(block, normalise(config, weights.mlp_norm, middle), attended, tape);
 }
 
 }  // namespace dofla

@@ -12,29 +12,38 @@ Part* part_of(LayerWeights* weights, Part LayerWeights::*part) {
   return weights == nullptr ? nullptr : &(weights->*part);
 }
 
+Tensor activated(Activation activation, const Tensor& inner) {
+  Tensor out = inner.clone();
+  activate(activation, out);
+  return out;
+}
+
 // From the gradient of the MLP's output to that of its input, the normalised rows.
 Tensor feed_forward_backward(const Block& block, const BlockTape& tape, const Tensor& normal,
                              const Tensor& grad, LayerWeights* weights) {
-  const bool gated = block.config.gated_mlp;
-  Tensor activated = tape.inner.clone();
-  activate(block.config.activation, activated);
-  Tensor grad_inner = matmul_backward(grad, block.weights.mlp_down), grad_gated;
-  if (gated) {
-    grad_gated = grad_inner.clone();
-    multiply(grad_gated, activated);
-    multiply(grad_inner, tape.gated);
-    multiply(activated, tape.gated);  // now what the last layer received
+  const Activation activation = block.config.activation;
+  if (!block.config.gated_mlp) {
+    if (weights != nullptr)
+      add_weight_gradient(activated(activation, tape.inner), grad, weights->mlp_down);
+    const Tensor grad_inner =
+        activated_product_backward(activation, grad, block.weights.mlp_down, tape.inner);
+    if (weights != nullptr) add_weight_gradient(normal, grad_inner, weights->mlp_up);
+    return matmul_backward(grad_inner, block.weights.mlp_up);
   }
-  activate_backward(block.config.activation, tape.inner, grad_inner);
+  Tensor received = activated(activation, tape.inner);
+  Tensor grad_inner = matmul_backward(grad, block.weights.mlp_down);
+  Tensor grad_gated = grad_inner.clone();
+  multiply(grad_gated, received);
+  multiply(grad_inner, tape.gated);
+  activate_backward(activation, tape.inner, grad_inner);
   if (weights != nullptr) {
-    add_weight_gradient(activated, grad, weights->mlp_down);
-    add_weight_gradient(normal, grad_inner, gated ? weights->mlp_gate : weights->mlp_up);
-    if (gated) add_weight_gradient(normal, grad_gated, weights->mlp_up);
+    multiply(received, tape.gated);  // now what the last layer received
+    add_weight_gradient(received, grad, weights->mlp_down);
+    add_weight_gradient(normal, grad_inner, weights->mlp_gate);
+    add_weight_gradient(normal, grad_gated, weights->mlp_up);
   }
-  if (!gated) return matmul_backward(grad_inner, block.weights.mlp_up);
-  Tensor out = matmul_backward(grad_inner, block.weights.mlp_gate);
-  add(out, matmul_backward(grad_gated, block.weights.mlp_up));
-  return out;
+  return matmul_add(grad_inner, transposed(block.weights.mlp_gate),
+                    matmul_backward(grad_gated, block.weights.mlp_up));
 }
 
 // From the gradients of q, k and v as they enter the attention to those of the projections' rows.
@@ -82,11 +91,8 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
   Tensor out;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (weights != nullptr) add_weight_gradient(normal, rows[i], weights->projections[i]);
-    const Tensor part = matmul_backward(rows[i], block.weights.projections[i]);
-    if (i == 0)
-      out = part;
-    else
-      add(out, part);
+    const Linear back = transposed(block.weights.projections[i]);
+    out = i == 0 ? matmul(rows[i], back) : matmul_add(rows[i], back, out);
   }
   return out;
 }

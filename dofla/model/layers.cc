@@ -45,9 +45,27 @@ void activate_backward(Activation activation, const Tensor& x, Tensor& grad) {
   }
 }
 
+Tensor activated_product(Activation activation, const Tensor& x, const Linear& linear,
+                         Tensor* inner) {
+  if (activation == Activation::kGeluTanh) return matmul_gelu_tanh(x, linear, inner);
+  Tensor y = matmul(x, linear);
+  if (inner != nullptr) *inner = y.clone();
+  activate(activation, y);
+  return y;
+}
+
+Tensor activated_product_backward(Activation activation, const Tensor& grad_y, const Linear& linear,
+                                  const Tensor& inner) {
+  if (activation == Activation::kGeluTanh) return matmul_gelu_tanh_backward(grad_y, linear, inner);
+  Tensor grad = matmul_backward(grad_y, linear);
+  activate_backward(activation, inner, grad);
+  return grad;
+}
+
 Tensor position_ids(int64_t batch, int64_t tokens, int64_t first) {
   Tensor positions({batch * tokens}, DType::kI64);
-  for (int64_t i = 0; i < batch * tokens; ++i) positions.data<int64_t>()[i] = first + i % tokens;
+  int64_t* position = positions.data<int64_t>();
+  for (int64_t i = 0; i < batch * tokens; ++i) position[i] = first + i % tokens;
   return positions;
 }
 

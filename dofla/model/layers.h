@@ -18,6 +18,18 @@ Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm,
 
 void activate(Activation activation, Tensor& x);
 
+// The activation of matmul(x, linear); what it received goes to `inner` unless that is null.
+Tensor activated_product(Activation activation,
+                         const Tensor& x,       // [R, K]
+                         const Linear& linear,  // -> [R, N]
+                         Tensor* inner);
+
+// The gradient of `inner` in y = matmul(activation(inner), linear).
+Tensor activated_product_backward(Activation activation,
+                                  const Tensor& grad_y,  // [R, N]
+                                  const Linear& linear,  // -> [R, K]
+                                  const Tensor& inner);  // [R, K]
+
 // grad *= activation'(x), with x what the forward received.
 void activate_backward(Activation activation, const Tensor& x, Tensor& grad);
 

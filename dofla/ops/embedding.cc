@@ -9,11 +9,11 @@ namespace {
 void require_ids(const Tensor& table, const Tensor& ids) {
   require(table.rank() == 2 && ids.rank() == 1, "embed: table {} and ids {}",
           to_string(table.shape()), to_string(ids.shape()));
-  for (int64_t i = 0; i < ids.count(); ++i) {
-    const int64_t id = ids.data<int64_t>()[i];
-    require(id >= 0 && id < table.size(0), "token id {} is outside the vocabulary of {}", id,
-            table.size(0));
-  }
+  const int64_t* id = ids.data<int64_t>();
+  const int64_t vocabulary = table.size(0);
+  for (int64_t i = 0; i < ids.count(); ++i)
+    require(id[i] >= 0 && id[i] < vocabulary, "token id {} is outside the vocabulary of {}", id[i],
+            vocabulary);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "dofla/ops/matmul.h"
 
+#include "dofla/ops/activation.h"
 #include "dofla/ops/cpu/matmul.h"
 #include "dofla/ops/cuda/matmul.h"
 
@@ -23,11 +24,11 @@ void check_gradient(const Tensor& x, const Linear& gradient) {
 
 void check_targets(const Tensor& x, const Linear& head, const Tensor& targets) {
   require_shape(targets, {x.size(0)}, "cross_entropy: targets");
-  for (int64_t i = 0; i < targets.count(); ++i) {
-    const int64_t id = targets.data<int64_t>()[i];
-    require(id >= 0 && id < head.outputs(), "cross_entropy: target {} outside the vocabulary of {}",
-            id, head.outputs());
-  }
+  const int64_t* id = targets.data<int64_t>();
+  const int64_t vocabulary = head.outputs();
+  for (int64_t i = 0; i < targets.count(); ++i)
+    require(id[i] >= 0 && id[i] < vocabulary,
+            "cross_entropy: target {} outside the vocabulary of {}", id[i], vocabulary);
 }
 
 }  // namespace
@@ -44,8 +45,49 @@ Tensor matmul(const Tensor& x, const Linear& linear, std::optional<DType> result
   return y;
 }
 
+Tensor matmul_add(const Tensor& x, const Linear& linear, const Tensor& addend) {
+  check(x, linear);
+  require_shape(addend, {x.size(0), linear.outputs()}, "matmul: addend");
+  if (x.device().is_cuda()) {
+    Tensor y(addend.shape(), x.dtype(), x.device());
+    cuda::matmul_add(x, linear, addend, y);
+    return y;
+  }
+  Tensor y = matmul(x, linear);
+  add(y, addend);
+  return y;
+}
+
+Tensor matmul_gelu_tanh(const Tensor& x, const Linear& linear, Tensor* inner) {
+  check(x, linear);
+  if (x.device().is_cuda() && cuda::can_fuse_gelu(linear.outputs())) {
+    Tensor y({x.size(0), linear.outputs()}, x.dtype(), x.device());
+    if (inner != nullptr) *inner = Tensor(y.shape(), y.dtype(), y.device());
+    cuda::matmul_gelu_tanh(x, linear, y, inner);
+    return y;
+  }
+  Tensor y = matmul(x, linear);
+  if (inner != nullptr) *inner = y.clone();
+  gelu_tanh(y);
+  return y;
+}
+
 Tensor matmul_backward(const Tensor& grad_y, const Linear& linear) {
   return matmul(grad_y, transposed(linear));
+}
+
+Tensor matmul_gelu_tanh_backward(const Tensor& grad_y, const Linear& linear, const Tensor& inner) {
+  const Linear back = transposed(linear);
+  check(grad_y, back);
+  require_shape(inner, {grad_y.size(0), back.outputs()}, "matmul: inner");
+  if (grad_y.device().is_cuda() && cuda::can_fuse_gelu(back.outputs())) {
+    Tensor grad(inner.shape(), inner.dtype(), inner.device());
+    cuda::matmul_gelu_tanh_backward(grad_y, back, inner, grad);
+    return grad;
+  }
+  Tensor grad = matmul(grad_y, back);
+  gelu_tanh_backward(inner, grad);
+  return grad;
 }
 
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {

@@ -26,12 +26,28 @@ Tensor matmul(const Tensor& x,       // [R, K]
               const Linear& linear,  // -> [R, N]
               std::optional<DType> result = std::nullopt);
 
+// matmul(x, linear) + addend: on a GPU in one go.
+Tensor matmul_add(const Tensor& x,        // [R, K]
+                  const Linear& linear,   // -> [R, N]
+                  const Tensor& addend);  // [R, N]
+
+// gelu_tanh(matmul(x, linear)): on a GPU in one go. `inner`, unless null, receives what the
+// activation received.
+Tensor matmul_gelu_tanh(const Tensor& x,       // [R, K]
+                        const Linear& linear,  // -> [R, N]
+                        Tensor* inner);
+
 // The layer read from its outputs to its inputs: the same weight, the other layout, no bias.
 Linear transposed(const Linear& linear);
 
 // The gradient of x in y = matmul(x, linear).
 Tensor matmul_backward(const Tensor& grad_y,   // [R, N], F32
                        const Linear& linear);  // -> [R, K], F32
+
+// The gradient of `inner` in y = matmul(gelu_tanh(inner), linear): on a GPU in one go.
+Tensor matmul_gelu_tanh_backward(const Tensor& grad_y,  // [R, N]
+                                 const Linear& linear,  // -> [R, K]
+                                 const Tensor& inner);  // [R, K]
 
 // The gradients of weight and bias, added to a layer of F32 accumulators that is laid out like the
 // one of the forward.

@@ -19,13 +19,17 @@ struct LogSum {
   float peak = -INFINITY;
   float sum = 0;
 
-  __device__ void add(float x) {
-    if (x > peak) {
-      sum = sum * __expf(peak - x) + 1;
-      peak = x;
-    } else {
-      sum += __expf(x - peak);
+  template <int kCount>
+  __device__ void add(const float (&x)[kCount]) {
+    float most = peak;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) most = fmaxf(most, x[i]);
+    if (most > peak) {
+      sum *= __expf(peak - most);
+      peak = most;
     }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum += __expf(x[i] - peak);
   }
   __device__ void join(float other_peak, float other_sum) {
     const float most = fmaxf(peak, other_peak);
@@ -35,12 +39,21 @@ struct LogSum {
   }
 };
 
+// How many elements from the start of a row can be taken in packs.
+template <class T>
+__device__ int64_t packed_part(const T* row, int64_t count) {
+  return reinterpret_cast<uintptr_t>(row) % 16 == 0 ? count / Pack<T>::kSize * Pack<T>::kSize : 0;
+}
+
 // log Σ exp(row), the same in every thread.
 template <class T>
 __device__ float row_log_sum(const T* row, int64_t count) {
   __shared__ float peaks[kWarps], sums[kWarps];
   LogSum mine;
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) mine.add(to_float(row[i]));
+  const int64_t packed = packed_part(row, count);
+  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed; i += kThreads * Pack<T>::kSize)
+    mine.add(load_pack(row + i).values);
+  for (int64_t i = packed + threadIdx.x; i < count; i += kThreads) mine.add({to_float(row[i])});
 #pragma unroll
   for (int step = 16; step > 0; step /= 2)
     mine.join(__shfl_xor_sync(kWholeWarp, mine.peak, step),
@@ -80,10 +93,18 @@ __global__ void cross_entropy_rows_backward(LogitPanel panel, T* __restrict__ lo
   const float log_sum = row_log_sum(row, panel.vocabulary);
   if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - to_float(row[target]);
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < panel.vocabulary; i += kThreads) {
-    const float probability = __expf(to_float(row[i]) - log_sum);
-    row[i] = from_float<T>(factor * (probability - (i == target ? 1.0f : 0.0f)));
+  const auto gradient = [&](int64_t i, float logit) {
+    return factor * (__expf(logit - log_sum) - (i == target ? 1.0f : 0.0f));
+  };
+  const int64_t packed = packed_part(row, panel.vocabulary);
+  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed; i += kThreads * Pack<T>::kSize) {
+    Pack<T> pack = load_pack(row + i);
+#pragma unroll
+    for (int j = 0; j < Pack<T>::kSize; ++j) pack.values[j] = gradient(i + j, pack.values[j]);
+    store_pack(pack, row + i);
   }
+  for (int64_t i = packed + threadIdx.x; i < panel.vocabulary; i += kThreads)
+    row[i] = from_float<T>(gradient(i, to_float(row[i])));
 }
 
 __device__ int64_t row_argmax(const float* row, int64_t count) {

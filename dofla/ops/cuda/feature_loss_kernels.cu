@@ -144,6 +144,11 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
   work.z =
       pieces.take<__nv_bfloat16>(int64_t{kFeatureParts} * plan.padded_total * plan.kernel_width);
   work.offsets = pieces.take<float>(plan.padded_total);
+  work.balance = pieces.take<float>(plan.padded_total);
+  if (plan.row_sums_from_features()) {
+    work.key_sums = pieces.take<float>(int64_t{plan.batch} * plan.tiles * plan.padded_total);
+    work.earlier = pieces.take<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
+  }
   for (int i = 0; i < 2; ++i) {
     Side& side = work.side[i];
     side.x_heads = static_cast<int>(i == 0 ? problem.heads : problem.key_heads);
@@ -209,7 +214,8 @@ cudaError_t launch_feature_loss(const FeatureLossProblem& problem, const Feature
   const Workspace work = arrange(layout, problem, inputs, pieces);
   status = write_plan(layout.plan, problem.counts, work, stream);
   if (status == cudaSuccess)
-    status = write_factors(layout.plan, work, inputs, layout.copy_inputs, stream);
+    status = split_inputs(layout.plan, work, inputs, layout.copy_inputs, stream);
+  if (status == cudaSuccess) status = write_factors(layout.plan, work, stream);
   if (status == cudaSuccess) status = run_pairs(layout, work, true, stream);
   if (status == cudaSuccess) status = run_pairs(layout, work, false, stream);
   if (status == cudaSuccess) status = sum_items(layout.plan, work, outputs, stream);

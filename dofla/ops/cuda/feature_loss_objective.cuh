@@ -7,9 +7,8 @@
 
 namespace dofla::cuda::feature_pairs {
 
-// Stand-ins for −∞ that can be subtracted from each other: a masked logit, a maximum of nothing.
+// The logit of a masked pair: far below even kNothing.
 constexpr float kMasked = -1e30f;
-constexpr float kNothing = -1e29f;
 
 // The l2 scale, as base 2 logarithms. K̂ may exceed the scale by kHeadroom before the scale follows
 // (feature_loss.h). While pairs are summed any scale will do that keeps sums finite: it is raised
@@ -35,31 +34,26 @@ struct RowTerms {
 };
 
 struct PairSums {
-  float loss = 0;
-  float largest_teacher = kNothing;  // l2: log₂ K
-  float largest_student = 0;         // l2: K̂ / scale
+  float loss = 0;               // of softmax to base 2
+  float largest_qk = kNothing;  // l2
+  float largest_student = 0;    // l2: K̂ / scale
 };
 
-// Y = ∂loss / ∂log K̂ / S, without the factor 2 of the squared losses; 0 unless active.
+// Y = ∂loss / ∂log K̂ / S of a pair, without the factor 2 of the squared losses. log₂ K is q·k times
+// teacher_scale, log₂ K̂ is log₂ S + shift.
 template <PairLoss kLoss>
-__device__ __forceinline__ float pair_weight(float logit, float product, float shift, bool active,
-                                             const RowTerms& row, PairSums& sums) {
+__device__ __forceinline__ float pair_weight(float qk, float teacher_scale, float product,
+                                             float shift, const RowTerms& row, PairSums& sums) {
+  const float teacher = fast_exp2(qk * teacher_scale - row.teacher), scale = fast_exp2(shift);
   if constexpr (kLoss == PairLoss::kSoftmax) {
-    const float p = fast_exp2(logit - row.teacher);
-    return active ? fast_exp2(shift) - __fdividef(p, product) : 0.0f;
-  } else if constexpr (kLoss == PairLoss::kAttentionMse) {
-    const float p = fast_exp2(logit - row.teacher), scale = fast_exp2(shift);
-    const float error = active ? product * scale - p : 0.0f;
-    sums.loss += error * error;
-    return active ? (error - row.mean) * scale : 0.0f;
+    sums.loss -= teacher * (fast_log2(product) + shift);
+    return scale - __fdividef(teacher, product);
   } else {
-    logit = active ? logit : kMasked;
-    shift = active ? shift : kMasked;
-    const float scale = fast_exp2(shift), k_hat = product * scale;
-    const float error = k_hat - fast_exp2(logit - row.teacher);
+    const float error = product * scale - teacher;
     sums.loss += error * error;
-    sums.largest_teacher = fmaxf(sums.largest_teacher, logit);
-    sums.largest_student = fmaxf(sums.largest_student, k_hat);
+    if constexpr (kLoss == PairLoss::kAttentionMse) return (error - row.mean) * scale;
+    sums.largest_qk = fmaxf(sums.largest_qk, qk);
+    sums.largest_student = fmaxf(sums.largest_student, product * scale);
     return error * scale;
   }
 }
@@ -70,14 +64,11 @@ template <PairLoss kLoss>
 struct RowStatistics {
   float top = kNothing, sum = 0;          // Σ w
   float top_hat = kNothing, sum_hat = 0;  // Σ v
-  float cross = 0;                        // softmax: Σ w (s − top_hat); attention-mse: Σ w v
-  float square = 0;                       // attention-mse: Σ v²
+  float cross = 0, square = 0;            // attention-mse: Σ w v and Σ v²
 
   __device__ __forceinline__ void raise(float new_top, float new_top_hat) {
     const float down = fast_exp2(top - new_top), down_hat = fast_exp2(top_hat - new_top_hat);
-    if constexpr (kLoss == PairLoss::kSoftmax) {
-      cross = down * (cross + sum * (top_hat - new_top_hat));
-    } else {
+    if constexpr (kLoss == PairLoss::kAttentionMse) {
       cross *= down * down_hat;
       square *= down_hat * down_hat;
     }
@@ -87,14 +78,13 @@ struct RowStatistics {
     top_hat = new_top_hat;
   }
 
-  __device__ __forceinline__ void add(float t, float s) {
-    const float w = fast_exp2(t - top), v = fast_exp2(s - top_hat);
-    sum += w;
+  __device__ __forceinline__ void add_teacher(float t) { sum += fast_exp2(t - top); }
+
+  __device__ __forceinline__ void add_student(float t, float s) {
+    const float v = fast_exp2(s - top_hat);
     sum_hat += v;
-    if constexpr (kLoss == PairLoss::kSoftmax) {
-      cross += w * (s - top_hat);
-    } else {
-      cross += w * v;
+    if constexpr (kLoss == PairLoss::kAttentionMse) {
+      cross += fast_exp2(t - top) * v;
       square += v * v;
     }
   }
@@ -129,11 +119,6 @@ struct RowStatistics {
     if constexpr (kLoss == PairLoss::kAttentionMse)
       row.mean = square / (sum_hat * sum_hat) - cross / (sum * sum_hat);
     return row;
-  }
-
-  // −Σ p log p̂, in natural logarithms.
-  __device__ __forceinline__ float cross_entropy() const {
-    return kLn2 * (fast_log2(sum_hat) - cross / sum);
   }
 };
 

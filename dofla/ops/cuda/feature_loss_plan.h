@@ -26,11 +26,21 @@ constexpr float kLn2 = 0.693147180559945f;
 
 // All logarithms on the device are to base 2. With l_im = log φ̃_m(x_i) − peak_i ≤ 0, factors are
 // 2^(l + kLift): they vanish below 2^-126. A product Σ_m of at least kSmallestProduct has lost
-// nothing, since a term with a vanished factor is below 2^-83. A smaller one is computed from the
-// logarithms; both of its rows have an l below kWideRow, and only such rows keep theirs.
+// nothing, since a term with a vanished factor is below 2^-83. A smaller one, unless its pair is
+// negligible beside the others of its row, is computed from the logarithms; both of its rows have
+// an l below kWideRow, and only such rows keep theirs.
+//
+// Where keys are long, queries and keys peak at different features and most products would vanish.
+// K̂ does not change when log φ̃_m is raised for queries by what it is lowered for keys: the balance
+// of a feature raises it to the peak of the (sampled) query that is nearest to it.
 constexpr float kLift = 43.0f;
+constexpr float kLogSmallestProduct = -36.0f;
 constexpr float kSmallestProduct = 1.0f / (int64_t{1} << 36);
 constexpr float kWideRow = -121.0f;
+constexpr float kNegligible = -40.0f;  // beside 1: below the rounding of any sum it goes into
+
+// A stand-in for −∞ that can be subtracted from itself: the maximum or the log-sum of nothing.
+constexpr float kNothing = -1e29f;
 
 struct HeadPlan {
   int count;         // M
@@ -73,6 +83,9 @@ struct Plan {
   bool causal, sequence_scale, subtract_norm;
   PairLoss loss;
 
+  // Softmax needs no pass over the pairs for the sums of K̂'s rows: they are products of features
+  // with sums of features over tiles of keys.
+  __host__ __device__ bool row_sums_from_features() const { return loss == PairLoss::kSoftmax; }
   __host__ __device__ int items() const { return narrow_items + wide_items; }
   __host__ __device__ int width16() const { return (width + 15) / 16; }
   __host__ __device__ int64_t plane_step() const { return int64_t{batch} * padded_total * tokens; }
@@ -85,10 +98,14 @@ struct Plan {
 };
 
 struct Workspace {
-  HeadPlan* heads;            // [H]
-  int* next_item;             // [2]: of narrow and of wide heads
-  __nv_bfloat16* z;           // [kFeatureParts, padded ΣM, kernel width]
-  float* offsets;             // [padded ΣM]: ½ (log α − log M)
+  HeadPlan* heads;   // [H]
+  int* next_item;    // [2]: of narrow and of wide heads
+  __nv_bfloat16* z;  // [kFeatureParts, padded ΣM, kernel width]
+  float* offsets;    // [padded ΣM]: ½ (log α − log M)
+  float* balance;    // [padded ΣM]; infinite for padding
+  float* key_sums;   // [B, tiles, padded ΣM]: log Σ_j φ̃_m(k_j) over the keys of a tile, then
+                     // over those of all tiles before it (over all keys without a mask)
+  float* earlier;    // [B, H, T]: log Σ_j of the products with those keys
   __nv_bfloat16* x_parts[2];  // copies of q and k, where they need one
   Side side[2];               // queries, keys
   float* partial_z;           // [partial rows, kernel width]
@@ -131,16 +148,23 @@ struct PairState {
   int vanished;  // whether the masks are not empty
 };
 
+// bf16 parts of a weight and of what gradients are products of: as precise as the inputs are.
+constexpr int weight_parts(int parts) {
+  return parts == 1 ? 1 : 2;
+}
+
 // Tiles of shared memory that a block needs; `foreign` for heads of more than one window.
 constexpr int shared_tiles(int parts, int kernel_width, int groups, int stages, bool foreign) {
   const int x = parts * kernel_width / kTile, factors = kFactorPlanes * groups;
-  return x + factors + 2 + stages * (x + factors) + (foreign ? 2 * kFactorPlanes : 0);
+  return x + factors + weight_parts(parts) + stages * (x + factors) +
+         (foreign ? 2 * kFactorPlanes : 0);
 }
 
 cudaError_t write_plan(const Plan& plan, const int64_t* counts, const Workspace& work,
                        cudaStream_t stream);
-cudaError_t write_factors(const Plan& plan, const Workspace& work, const FeatureLossInputs& inputs,
-                          bool copy_inputs, cudaStream_t stream);
+cudaError_t split_inputs(const Plan& plan, const Workspace& work, const FeatureLossInputs& inputs,
+                         bool copy_inputs, cudaStream_t stream);
+cudaError_t write_factors(const Plan& plan, const Workspace& work, cudaStream_t stream);
 cudaError_t softmax_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream);
 cudaError_t l2_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream);
 cudaError_t attention_mse_pairs(const PairTask& task, const PairLaunch& launch,

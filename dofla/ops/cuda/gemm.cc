@@ -26,17 +26,37 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
   cublas_check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value), kWhat);
 }
 
-Description describe(const Gemm& how, const Matrix& a, const Matrix& b, Element c_element) {
+cublasLtEpilogue_t epilogue_of(const Gemm& how) {
+  switch (how.epilogue) {
+    case Epilogue::kNone:
+      return how.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kGelu:
+      if (how.inner == nullptr)
+        return how.bias == nullptr ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_GELU_BIAS;
+      return how.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::kGeluSlope:
+      return CUBLASLT_EPILOGUE_DGELU;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+Description describe(const Gemm& how, const Matrix& a, const Matrix& b, Element c_element,
+                     int64_t c_stride) {
   cublasLtMatmulDesc_t raw = nullptr;
   cublas_check(cublasLtMatmulDescCreate(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F), kWhat);
   Description description(raw);
   // cuBLAS thinks in columns: it is asked for Cᵀ = op(B)ᵀ op(A)ᵀ.
   set(raw, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (how.epilogue != Epilogue::kNone) {
-    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(how));
+  if (how.bias != nullptr) {
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, how.bias);
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(c_element));
+  }
+  if (how.inner != nullptr) {
+    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, how.inner);
+    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, c_stride);
+    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, data_type(c_element));
   }
   return description;
 }
@@ -89,7 +109,7 @@ cublasLtMatmulAlgo_t choose(CudaContext& context, const Description& description
 void gemm(CudaContext& context, const Gemm& how, int64_t rows, int64_t columns, int64_t inner,
           const Matrix& a, const Matrix& b, void* c, Element c_element, int64_t c_stride) {
   if (rows == 0 || columns == 0) return;
-  const Description description = describe(how, a, b, c_element);
+  const Description description = describe(how, a, b, c_element, c_stride);
   const Layout a_layout = operand(a, rows, inner), b_layout = operand(b, inner, columns);
   const Layout c_layout = layout(c_element, rows, columns, c_stride);
   // Asking for the best way takes longer than a small product: each kind of product asks once.
@@ -104,7 +124,7 @@ void gemm(CudaContext& context, const Gemm& how, int64_t rows, int64_t columns, 
                                      static_cast<int64_t>(a.element),
                                      static_cast<int64_t>(b.element),
                                      static_cast<int64_t>(c_element),
-                                     static_cast<int64_t>(how.epilogue),
+                                     static_cast<int64_t>(epilogue_of(how)),
                                      how.beta != 0,
                                      alignment(a.data),
                                      alignment(b.data),
@@ -114,9 +134,11 @@ void gemm(CudaContext& context, const Gemm& how, int64_t rows, int64_t columns, 
     found = context.matmul_algorithms
                 .emplace(kind, choose(context, description, a_layout, b_layout, c_layout, a, b, c))
                 .first;
-  cublas_check(cublasLtMatmul(context.cublas(), description.get(), &how.alpha, b.data,
-                              b_layout.get(), a.data, a_layout.get(), &how.beta, c, c_layout.get(),
-                              c, c_layout.get(), &found->second, context.cublas_workspace(),
+  const float one = 1;
+  const void* addend = how.addend == nullptr ? c : how.addend;
+  cublas_check(cublasLtMatmul(context.cublas(), description.get(), &one, b.data, b_layout.get(),
+                              a.data, a_layout.get(), &how.beta, addend, c_layout.get(), c,
+                              c_layout.get(), &found->second, context.cublas_workspace(),
                               CudaContext::kCublasWorkspace, context.stream()),
                kWhat);
 }

@@ -11,7 +11,7 @@ namespace dofla::cuda {
 namespace {
 
 // Rows whose logits exist at a time: enough to fill the GPU, never the whole batch's.
-constexpr int64_t kPanelRows = 2048;
+constexpr int64_t kPanelRows = 4096;
 
 Matrix rows_of(const Tensor& x) {
   return {x.raw(), element_of(x), x.size(1)};
@@ -23,18 +23,36 @@ Matrix weight_of(const Linear& linear) {
           !linear.input_major};
 }
 
-}  // namespace
-
-void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
-  Gemm how;
+void product(const Tensor& x, const Linear& linear, Gemm how, Tensor& y) {
   if (linear.bias.defined()) {
     require(linear.bias.dtype() == y.dtype(), "matmul: bias in {}, result in {}",
             name(linear.bias.dtype()), name(y.dtype()));
-    how.epilogue = Epilogue::kBias;
     how.bias = linear.bias.raw();
   }
   gemm(x.device().context(), how, x.size(0), linear.outputs(), linear.inputs(), rows_of(x),
        weight_of(linear), y.mutable_raw(), element_of(y), y.size(1));
+}
+
+}  // namespace
+
+void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
+  product(x, linear, {}, y);
+}
+
+void matmul_add(const Tensor& x, const Linear& linear, const Tensor& addend, Tensor& y) {
+  product(x, linear, {.beta = 1, .addend = addend.raw()}, y);
+}
+
+void matmul_gelu_tanh(const Tensor& x, const Linear& linear, Tensor& y, Tensor* inner) {
+  product(x, linear,
+          {.epilogue = Epilogue::kGelu, .inner = inner == nullptr ? nullptr : inner->mutable_raw()},
+          y);
+}
+
+void matmul_gelu_tanh_backward(const Tensor& grad_y, const Linear& back, const Tensor& inner,
+                               Tensor& grad) {
+  product(grad_y, back, {.epilogue = Epilogue::kGeluSlope, .inner = const_cast<void*>(inner.raw())},
+          grad);
 }
 
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
@@ -54,6 +72,28 @@ void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient
 
 namespace {
 
+// cuBLASLt is several times slower where an extent is not a multiple of 8: the vocabulary is taken
+// in two parts, and the few tokens after the last such multiple are a product of their own.
+template <class Body>
+void for_each_part(int64_t vocabulary, const Body& body) {
+  const int64_t even = vocabulary / 8 * 8;
+  if (even > 0) body(0, even);
+  if (even < vocabulary) body(even, vocabulary - even);
+}
+
+// A matrix without its first rows or columns.
+Matrix from_row(Matrix m, int64_t row) {
+  const int64_t bytes = m.element == Element::kF32 ? 4 : 2;
+  m.data = static_cast<const std::byte*>(m.data) + row * bytes * (m.transposed ? 1 : m.stride);
+  return m;
+}
+Matrix from_column(Matrix m, int64_t column) {
+  m.transposed = !m.transposed;
+  m = from_row(m, column);
+  m.transposed = !m.transposed;
+  return m;
+}
+
 // The rows of x in panels, each with its logits: body(begin, end, panel, logits).
 template <class Body>
 void for_each_panel(const Tensor& x, const Linear& head, const Body& body) {
@@ -63,9 +103,12 @@ void for_each_panel(const Tensor& x, const Linear& head, const Body& body) {
   Tensor logits({std::min(rows, kPanelRows), stride}, x.dtype(), x.device());
   for (int64_t begin = 0; begin < rows; begin += kPanelRows) {
     const int64_t end = std::min(rows, begin + kPanelRows);
-    gemm(x.device().context(), {}, end - begin, vocabulary, head.inputs(),
-         rows_of(x.slice(begin, end)), weight_of(head), logits.mutable_raw(), element_of(logits),
-         stride);
+    for_each_part(vocabulary, [&](int64_t first, int64_t count) {
+      const Matrix to = from_column(rows_of(logits), first);
+      gemm(x.device().context(), {}, end - begin, count, head.inputs(),
+           rows_of(x.slice(begin, end)), from_column(weight_of(head), first),
+           const_cast<void*>(to.data), to.element, stride);
+    });
     body(begin, end, LogitPanel{element_of(logits), end - begin, vocabulary, stride}, logits);
   }
 }
@@ -95,8 +138,11 @@ void cross_entropy_backward(const Tensor& x, const Linear& head, const Tensor& t
                "cross entropy");
     const Matrix grad_logits = {logits.raw(), panel.element, panel.stride};
     Tensor grad_x = gradients.x.slice(begin, end);
-    gemm(x.device().context(), {}, end - begin, head.inputs(), panel.vocabulary, grad_logits,
-         weight, grad_x.mutable_raw(), element_of(grad_x), grad_x.size(1));
+    for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
+      gemm(x.device().context(), {.beta = first == 0 ? 0.0f : 1.0f}, end - begin, head.inputs(),
+           count, from_column(grad_logits, first), from_row(weight, first), grad_x.mutable_raw(),
+           element_of(grad_x), grad_x.size(1));
+    });
     if (head_gradient == nullptr) return;
     Matrix left = grad_logits;
     left.transposed = true;

@@ -10,85 +10,130 @@ struct RowStatistics {
   float mean, scale;  // (x − mean) · scale is the normalised row
 };
 
-// Calls body(first, values) for every pack of a row; a row whose width or place does not suit packs
-// goes element by element.
-template <class T, bool kPacked, class Body>
-__device__ void for_each_pack(const T* row, int64_t width, const Body& body) {
-  const int lane = threadIdx.x % 32;
-  if constexpr (kPacked) {
-    for (int64_t i = lane * Pack<T>::kSize; i < width; i += 32 * Pack<T>::kSize) {
-      const Pack<T> pack = load_pack(row + i);
+// A row that a warp keeps in registers, at most kMost packs a lane: read from memory once.
+template <class T, int kMost>
+struct NearRow {
+  static constexpr int kSize = Pack<T>::kSize;
+  Pack<T> packs[kMost];
+
+  static __device__ int64_t first(int i) { return (i * 32 + threadIdx.x % 32) * int64_t{kSize}; }
+
+  __device__ void load(const T* row, int64_t width) {
 #pragma unroll
-      for (int j = 0; j < Pack<T>::kSize; ++j) body(i + j, pack.values[j]);
+    for (int i = 0; i < kMost; ++i)
+      if (first(i) < width) packs[i] = load_pack(row + first(i));
+  }
+  // Σ f(i, x_i, y_i) with y another row of the same width; the same in every lane.
+  template <class F>
+  __device__ float sum(const NearRow& y, int64_t width, const F& f) const {
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (first(i) >= width) continue;
+#pragma unroll
+      for (int j = 0; j < kSize; ++j)
+        total += f(first(i) + j, packs[i].values[j], y.packs[i].values[j]);
     }
-  } else {
-    for (int64_t i = lane; i < width; i += 32) body(i, to_float(row[i]));
+    return warp_sum(total);
   }
+  // to_i = f(i, x_i, y_i)
+  template <class F>
+  __device__ void write(const NearRow& y, int64_t width, T* to, const F& f) const {
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (first(i) >= width) continue;
+      Pack<T> out;
+#pragma unroll
+      for (int j = 0; j < kSize; ++j)
+        out.values[j] = f(first(i) + j, packs[i].values[j], y.packs[i].values[j]);
+      store_pack(out, to + first(i));
+    }
+  }
+};
+
+// A row of any width at any place, read again for every use.
+template <class T>
+struct FarRow {
+  const T* row;
+
+  __device__ void load(const T* from, int64_t) { row = from; }
+  template <class F>
+  __device__ float sum(const FarRow& y, int64_t width, const F& f) const {
+    float total = 0;
+    for (int64_t i = threadIdx.x % 32; i < width; i += 32)
+      total += f(i, to_float(row[i]), to_float(y.row[i]));
+    return warp_sum(total);
+  }
+  template <class F>
+  __device__ void write(const FarRow& y, int64_t width, T* to, const F& f) const {
+    for (int64_t i = threadIdx.x % 32; i < width; i += 32)
+      to[i] = from_float<T>(f(i, to_float(row[i]), to_float(y.row[i])));
+  }
+};
+
+// Calls launch(row type) with the kind of row that suits.
+template <class T, class Launch>
+void with_row(int64_t width, bool aligned, const Launch& launch) {
+  const int64_t packs = (width + 32 * Pack<T>::kSize - 1) / (32 * Pack<T>::kSize);
+  if (!aligned || width % Pack<T>::kSize != 0 || packs > 16)
+    launch(FarRow<T>{});
+  else if (packs <= 4)
+    launch(NearRow<T, 4>{});
+  else if (packs <= 8)
+    launch(NearRow<T, 8>{});
+  else
+    launch(NearRow<T, 16>{});
 }
 
-template <class T, bool kPacked>
-__device__ RowStatistics statistics(const T* row, int64_t width, float epsilon, bool centre) {
-  float mean = 0;
-  if (centre) {
-    for_each_pack<T, kPacked>(row, width, [&](int64_t, float x) { mean += x; });
-    mean = warp_sum(mean) / static_cast<float>(width);
-  }
-  float squares = 0;
-  for_each_pack<T, kPacked>(row, width,
-                            [&](int64_t, float x) { squares += (x - mean) * (x - mean); });
-  return {mean, rsqrtf(warp_sum(squares) / static_cast<float>(width) + epsilon)};
+template <class Row>
+__device__ RowStatistics statistics(const Row& row, const NormArguments& a) {
+  const float share = 1 / static_cast<float>(a.width);
+  const float mean =
+      a.centre ? share * row.sum(row, a.width, [](int64_t, float x, float) { return x; }) : 0.0f;
+  const float square = share * row.sum(row, a.width, [&](int64_t, float x, float) {
+    return (x - mean) * (x - mean);
+  });
+  return {mean, rsqrtf(square + a.epsilon)};
 }
 
-template <class T, bool kPacked>
+template <class T, class Row>
 __global__ void norm_rows(NormArguments a, const float* __restrict__ bias, T* __restrict__ y) {
   const int64_t r = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32;
   if (r >= a.rows) return;
-  const T* row = static_cast<const T*>(a.x) + r * a.width;
-  const RowStatistics s = statistics<T, kPacked>(row, a.width, a.epsilon, a.centre);
-  const auto normalised = [&](int64_t i, float x) {
+  Row row;
+  row.load(static_cast<const T*>(a.x) + r * a.width, a.width);
+  const RowStatistics s = statistics(row, a);
+  row.write(row, a.width, y + r * a.width, [&](int64_t i, float x, float) {
     return fmaf((x - s.mean) * s.scale, a.weight[i], bias == nullptr ? 0.0f : bias[i]);
-  };
-  T* out = y + r * a.width;
-  if constexpr (kPacked) {
-    for (int64_t i = threadIdx.x % 32 * Pack<T>::kSize; i < a.width; i += 32 * Pack<T>::kSize) {
-      Pack<T> pack = load_pack(row + i);
-#pragma unroll
-      for (int j = 0; j < Pack<T>::kSize; ++j) pack.values[j] = normalised(i + j, pack.values[j]);
-      store_pack(pack, out + i);
-    }
-  } else {
-    for (int64_t i = threadIdx.x % 32; i < a.width; i += 32)
-      out[i] = from_float<T>(normalised(i, to_float(row[i])));
-  }
+  });
 }
 
 // With x̂ the normalised row and g = grad_y · weight,
 //   grad_x = scale · (g − mean(g) − x̂ · mean(g x̂)), without mean(g) for an RMS norm.
-template <class T>
+template <class T, class Row>
 __global__ void norm_rows_backward(NormArguments a, const T* __restrict__ grad_y,
                                    T* __restrict__ grad_x, float* __restrict__ row_statistics) {
   const int64_t r = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32;
   if (r >= a.rows) return;
-  const T* row = static_cast<const T*>(a.x) + r * a.width;
-  const T* gradient = grad_y + r * a.width;
-  const RowStatistics s = statistics<T, false>(row, a.width, a.epsilon, a.centre);
+  Row row, gradient;
+  row.load(static_cast<const T*>(a.x) + r * a.width, a.width);
+  gradient.load(grad_y + r * a.width, a.width);
+  const RowStatistics s = statistics(row, a);
   if (threadIdx.x % 32 == 0) {
     row_statistics[2 * r] = s.mean;
     row_statistics[2 * r + 1] = s.scale;
   }
-  float sum = 0, along = 0;
-  for (int64_t i = threadIdx.x % 32; i < a.width; i += 32) {
-    const float g = to_float(gradient[i]) * a.weight[i];
-    sum += g;
-    along += g * (to_float(row[i]) - s.mean) * s.scale;
-  }
-  const float mean_g = a.centre ? warp_sum(sum) / static_cast<float>(a.width) : 0;
-  const float mean_along = warp_sum(along) / static_cast<float>(a.width);
-  for (int64_t i = threadIdx.x % 32; i < a.width; i += 32) {
-    const float g = to_float(gradient[i]) * a.weight[i];
-    const float unit = (to_float(row[i]) - s.mean) * s.scale;
-    grad_x[r * a.width + i] = from_float<T>(s.scale * (g - mean_g - unit * mean_along));
-  }
+  const float share = 1 / static_cast<float>(a.width);
+  const float mean_g =
+      a.centre ? share * row.sum(gradient, a.width,
+                                 [&](int64_t i, float, float g) { return g * a.weight[i]; })
+               : 0.0f;
+  const float mean_along = share * row.sum(gradient, a.width, [&](int64_t i, float x, float g) {
+    return g * a.weight[i] * (x - s.mean) * s.scale;
+  });
+  row.write(gradient, a.width, grad_x + r * a.width, [&](int64_t i, float x, float g) {
+    return s.scale * (g * a.weight[i] - mean_g - (x - s.mean) * s.scale * mean_along);
+  });
 }
 
 // A block takes 32 columns; its warps take rows in turn, and their sums are joined in order.
@@ -148,12 +193,11 @@ cudaError_t launch_norm(const NormArguments& arguments, const float* bias, void*
   return with_type(arguments.element, [&](auto zero) {
     using T = decltype(zero);
     const unsigned blocks = blocks_for(arguments.rows, kWarps);
-    const bool packed = arguments.width % Pack<T>::kSize == 0 && aligned_to_packs(arguments.x, y);
     if (blocks == 0) return;
-    if (packed)
-      norm_rows<T, true><<<blocks, 32 * kWarps, 0, stream>>>(arguments, bias, static_cast<T*>(y));
-    else
-      norm_rows<T, false><<<blocks, 32 * kWarps, 0, stream>>>(arguments, bias, static_cast<T*>(y));
+    with_row<T>(arguments.width, aligned_to_packs(arguments.x, y), [&](auto row) {
+      norm_rows<T, decltype(row)>
+          <<<blocks, 32 * kWarps, 0, stream>>>(arguments, bias, static_cast<T*>(y));
+    });
   });
 }
 
@@ -162,9 +206,11 @@ cudaError_t launch_norm_backward(const NormArguments& arguments, const void* gra
   return with_type(arguments.element, [&](auto zero) {
     using T = decltype(zero);
     const unsigned blocks = blocks_for(arguments.rows, kWarps);
-    if (blocks > 0)
-      norm_rows_backward<T><<<blocks, 32 * kWarps, 0, stream>>>(
+    if (blocks == 0) return;
+    with_row<T>(arguments.width, aligned_to_packs(arguments.x, grad_y, grad_x), [&](auto row) {
+      norm_rows_backward<T, decltype(row)><<<blocks, 32 * kWarps, 0, stream>>>(
           arguments, static_cast<const T*>(grad_y), static_cast<T*>(grad_x), statistics);
+    });
   });
 }
 

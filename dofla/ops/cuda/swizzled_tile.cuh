@@ -30,10 +30,26 @@ __device__ __forceinline__ uint32_t sideways() {
   return swizzled(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
-// The block at (row, 16 · column16), row a multiple of 8.
-__device__ __forceinline__ const void* block_at(uint32_t tile, uint32_t lane_offset, int row,
-                                                int column16) {
-  return shared_memory() + tile + row * 128 + (lane_offset ^ static_cast<uint32_t>(column16 * 32));
+// The block at (row, 16 · column16), row a multiple of 8: an address in shared memory, of 32 bits,
+// because half of the work of a product of small tiles is to find its operands.
+__device__ __forceinline__ uint32_t block_at(uint32_t tile, uint32_t lane_offset, int row,
+                                             int column16) {
+  return shared_address(shared_memory()) + tile + static_cast<uint32_t>(row * 128) +
+         (lane_offset ^ static_cast<uint32_t>(column16 * 32));
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
 }
 
 // Splits two floats into bf16 pairs, each part rounding what the ones before left over.
@@ -73,43 +89,57 @@ struct TileParts {
   uint32_t part_step;
 };
 
-// sums [16, 8 kCount] += a[row.., :] · b[column.., :]ᵀ over 16 · steps columns of both.
+// sums [16, 8 kCount] += a[row.., 16 step..] · b[column.., 16 step..]ᵀ, over 16 columns of both.
 template <int kLeft, int kRight, int kCount>
-__device__ __forceinline__ void multiply_rows(float (&sums)[kCount][4], TileParts a, int row,
+__device__ __forceinline__ void multiply_step(float (&sums)[kCount][4], TileParts a, int row,
                                               TileParts b, int column, uint32_t right_lanes,
-                                              int steps) {
-  const uint32_t left_lanes = upright();
-#pragma unroll 2
-  for (int step = 0; step < steps; ++step) {
-    const uint32_t tile = static_cast<uint32_t>(step / 4) * kSwizzledTileBytes;
-    uint32_t left[kLeft][4];
+                                              int step) {
+  const uint32_t tile = static_cast<uint32_t>(step / 4) * kSwizzledTileBytes;
+  uint32_t left[kLeft][4];
 #pragma unroll
-    for (int p = 0; p < kLeft; ++p)
-      load_matrices(left[p], block_at(a.first + p * a.part_step + tile, left_lanes, row, step % 4));
+  for (int p = 0; p < kLeft; ++p)
+    load_matrices(left[p], block_at(a.first + p * a.part_step + tile, upright(), row, step % 4));
 #pragma unroll
-    for (int n = 0; n < kCount; n += 4) {
-      uint32_t right[kRight][2][4];
+  for (int n = 0; n < kCount; n += 4) {
+    uint32_t right[kRight][2][4];
 #pragma unroll
-      for (int p = 0; p < kRight; ++p)
+    for (int p = 0; p < kRight; ++p)
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-          load_matrices(right[p][i], block_at(b.first + p * b.part_step + tile, right_lanes,
-                                              column + 8 * n + 16 * i, step % 4));
-      multiply_parts(sums, n, left, right);
-    }
+      for (int i = 0; i < 2; ++i)
+        load_matrices(right[p][i], block_at(b.first + p * b.part_step + tile, right_lanes,
+                                            column + 8 * n + 16 * i, step % 4));
+    multiply_parts(sums, n, left, right);
   }
 }
 
-// sums [16, 8 kCount] += a · b[row.., :]: one step of 16 over the rows of b, `columns16` · 16 of
-// whose columns are wanted. Sums beyond those, up to the next 32, are undefined.
-template <int kLeft, int kRight, int kCount>
+// The same over 16 · steps columns, at most 64 · kTiles. Tiles that are full run without branches,
+// so that loads go ahead of products.
+template <int kLeft, int kRight, int kTiles, int kCount>
+__device__ __forceinline__ void multiply_rows(float (&sums)[kCount][4], TileParts a, int row,
+                                              TileParts b, int column, uint32_t right_lanes,
+                                              int steps) {
+  if (steps == 4 * kTiles) {
+#pragma unroll
+    for (int step = 0; step < 4 * kTiles; ++step)
+      multiply_step<kLeft, kRight>(sums, a, row, b, column, right_lanes, step);
+  } else {
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step)
+      multiply_step<kLeft, kRight>(sums, a, row, b, column, right_lanes, step);
+  }
+}
+
+// sums [16, 8 kCount] += a · b[row.., :]: one step of 16 over the rows of b, all of whose columns
+// are wanted or, unless kAll, the first 16 · columns16. Sums beyond those, up to the next 32, are
+// undefined.
+template <bool kAll, int kLeft, int kRight, int kCount>
 __device__ __forceinline__ void multiply_columns(float (&sums)[kCount][4],
                                                  const uint32_t (&a)[kLeft][4], TileParts b,
                                                  int row, int columns16) {
   const uint32_t lanes = upright();
 #pragma unroll
   for (int n = 0; n < kCount; n += 4) {
-    if (n >= 2 * columns16) continue;
+    if (!kAll && n >= 2 * columns16) continue;
     const uint32_t tile = static_cast<uint32_t>(n / 8) * kSwizzledTileBytes;
     uint32_t right[kRight][2][4];
 #pragma unroll
@@ -122,18 +152,21 @@ __device__ __forceinline__ void multiply_columns(float (&sums)[kCount][4],
   }
 }
 
-// Copies `rows` rows of `chunks` times 16 bytes into a tile in the background; the rows after
-// become 0, the chunks after stay as they are.
+// Copies `rows` rows of `chunks` times 16 bytes, `step` elements apart, into a tile in the
+// background; the rows after become 0, the chunks after stay as they are.
 template <int kThreads>
 __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16* from, int64_t step,
                                           int rows, int chunks) {
+  static_assert(kThreads % 64 == 0);
+  constexpr int kRows = kThreads / 8;  // at a time, a multiple of 8: one swizzle for all of them
+  const int row = static_cast<int>(threadIdx.x) / 8, chunk = static_cast<int>(threadIdx.x) % 8;
+  if (chunk >= chunks) return;
+  const __nv_bfloat16* source = from + row * step + chunk * 8;
+  unsigned char* to = shared_memory() + tile + swizzled(row, chunk);
 #pragma unroll
-  for (int at = threadIdx.x; at < 64 * 8; at += kThreads) {
-    const int row = at / 8, chunk = at % 8;
-    const bool valid = row < rows;
-    if (chunk < chunks)
-      copy_16_bytes(shared_memory() + tile + swizzled(row, chunk),
-                    from + (valid ? row * step : 0) + chunk * 8, valid);
+  for (int i = 0; i < 64 / kRows; ++i) {
+    const bool valid = row + i * kRows < rows;
+    copy_16_bytes(to + i * kRows * 128, valid ? source + i * kRows * step : from, valid);
   }
 }
 

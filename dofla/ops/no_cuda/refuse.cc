@@ -56,6 +56,9 @@ LinearAttentionGradients linear_attention_backward(const Tensor&, const Tensor&,
                                                    const Features&, const Tensor&) { refuse(); }
 
 void matmul(const Tensor&, const Linear&, Tensor&) { refuse(); }
+void matmul_add(const Tensor&, const Linear&, const Tensor&, Tensor&) { refuse(); }
+void matmul_gelu_tanh(const Tensor&, const Linear&, Tensor&, Tensor*) { refuse(); }
+void matmul_gelu_tanh_backward(const Tensor&, const Linear&, const Tensor&, Tensor&) { refuse(); }
 void add_weight_gradient(const Tensor&, const Tensor&, Linear&) { refuse(); }
 void cross_entropy(const Tensor&, const Linear&, const Tensor&, Tensor&) { refuse(); }
 void cross_entropy_backward(const Tensor&, const Linear&, const Tensor&, const Tensor&,
