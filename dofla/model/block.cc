@@ -52,8 +52,10 @@ Tensor finish_block(const Block& block, const Tensor& x, const Heads& heads, Att
                     BlockTape* tape) {
   const ModelConfig& config = block.config;
   const LayerWeights& weights = block.weights;
-  const Tensor mixed = block.attention.forward(heads.q, heads.k, heads.v, state)
-                           .reshape({x.size(0), config.heads * config.head_size});
+  const Tensor mixed =
+      block.attention
+          .forward(heads.q, heads.k, heads.v, state, tape == nullptr ? nullptr : &tape->attention)
+          .reshape({x.size(0), config.heads * config.head_size});
   // Sums go into the newer tensor: the older one may be on the tape.
   Tensor attended = matmul(mixed, weights.attention_output);
   if (!config.parallel_residual) add(attended, x);
@@ -61,7 +63,7 @@ Tensor finish_block(const Block& block, const Tensor& x, const Heads& heads, Att
   Tensor out = feed_forward(block, normalise(config, weights.mlp_norm, middle), tape);
   add(out, middle);
   if (config.parallel_residual) add(out, attended);
-  if (tape != nullptr) tape->mixed = mixed, tape->middle = middle;
+  if (tape != nullptr) tape->middle = middle;
   return out;
 }
 

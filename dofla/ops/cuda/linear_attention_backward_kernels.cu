@@ -30,9 +30,16 @@ struct BackwardArguments {
 template <class T, int kWidth>
 struct BackwardTiling : ChunkTiling<T, kWidth> {
   using Chunk = ChunkTiling<T, kWidth>;
-  static constexpr int kStages = sizeof(T) == 2 && kWidth <= 64 ? 2 : 1;
+  // Three blocks of one stage hide more of each other's waiting than two of two stages.
+#ifdef TRY_TWO
+  static constexpr int kStages = Chunk::kFast && kWidth <= 64 ? 2 : 1;
+  static constexpr int kBlocksAtOnce = Chunk::kFast && kWidth <= 64 ? 2 : 1;
+#else
+  static constexpr int kStages = 1;
+  static constexpr int kBlocksAtOnce = Chunk::kFast && kWidth <= 64 ? 3 : 1;
+#endif
   static constexpr size_t kSharedBytes =
-      (2 * Chunk::kWideElements + kStages * 4 * Chunk::kElements) * sizeof(T) +
+      (Chunk::kWideElements + (1 + kStages * 4) * Chunk::kElements) * sizeof(T) +
       kStages * 2 * Chunk::kTile * sizeof(float) + sizeof(ChunkShared<Chunk::kTile>);
 };
 
@@ -76,8 +83,8 @@ __device__ __forceinline__ void pair_gradients(typename Tiling::RowTile u,
                                                typename Tiling::Factors& pairs) {
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
   typename Tiling::Logs sums;
-  dot_earlier<Tiling>([&](int k) { return load_left(u, 16 * warp, 16 * k); }, Tiling::kWidth / 16,
-                      w, sums);
+  constexpr int kSteps = Tiling::kWidth / 16;
+  dot_rows<Tiling, kSteps>([&](int k) { return load_left(u, 16 * warp, 16 * k); }, kSteps, w, sums);
 #pragma unroll
   for (int n = 0; n < Tiling::kBlocks; ++n) {
 #pragma unroll
@@ -92,7 +99,7 @@ template <class Tiling, bool kKeys>
 __device__ __forceinline__ void feature_gradients(const typename Tiling::Factors& pairs,
                                                   typename Tiling::RowTile factors,
                                                   typename Tiling::RowTile u,
-                                                  const typename Tiling::Wide& b, const float* e,
+                                                  typename Tiling::RowTile b, const float* e,
                                                   const typename Tiling::Factors& own, int groups,
                                                   const ChunkShared<Tiling::kTile>& shared,
                                                   typename Tiling::Logs& gradients) {
@@ -105,7 +112,7 @@ __device__ __forceinline__ void feature_gradients(const typename Tiling::Factors
       gradients[n][i] -=
           (kKeys ? 1.0f : e[16 * warp + g + i / 2 * 8]) * shared.faded[8 * n + 2 * c + i % 2];
   }
-  add_product<Tiling, Tiling::kTile / 16>(pairs, warp + 1, factors, 0, groups, gradients);
+  add_product<Tiling, Tiling::kTile / 16>(pairs, Tiling::kTile / 16, factors, 0, groups, gradients);
 #pragma unroll
   for (int n = 0; n < Tiling::kBlocks; ++n) {
 #pragma unroll
@@ -140,9 +147,9 @@ __device__ void sweep(const BackwardArguments& a) {
   constexpr int kTile = Tiling::kTile, kStages = Tiling::kStages;
   T* memory = reinterpret_cast<T*>(shared_memory());
   const typename Tiling::Wide directions(memory, kTile);
-  const typename Tiling::Wide sums(memory + Tiling::kWideElements, kTile);
+  const RowTile sums{memory + Tiling::kWideElements};
   const auto tile = [&](int stage, int which) {  // x, u, y, w
-    return RowTile{memory + 2 * Tiling::kWideElements + (stage * 4 + which) * Tiling::kElements};
+    return RowTile{sums.data + (1 + stage * 4 + which) * Tiling::kElements};
   };
   float* values = reinterpret_cast<float*>(tile(kStages, 0).data);
   const auto row_values = [&](int stage, int which) {  // log sums, e
@@ -204,45 +211,47 @@ __device__ void sweep(const BackwardArguments& a) {
     __syncthreads();
     const RowTile x = tile(stage, 0), u = tile(stage, 1), y = tile(stage, 2), w = tile(stage, 3);
     const float* e = row_values(stage, 1);
-    typename Tiling::Logs log_own, log_other;
+    const float* log_sum = row_values(stage, 0) + 16 * warp + g;
+    const float2 query_less = make_float2(log_sum[0], log_sum[8]);
+    const float2 norms = half_norms<Tiling>(kKeys ? x : y, a.norm_scale);
+    const RowTile factors = y;  // as soon as its log features are known
+    int rows = min(kTile, a.tokens - begin);
     {
-      const float* log_sum = row_values(stage, 0) + 16 * warp + g;
-      const float2 query_less = make_float2(log_sum[0], log_sum[8]);
-      const float2 norms = half_norms<Tiling>(kKeys ? x : y, a.norm_scale);
-      log_features<Tiling>(y, directions, f, shared.offset, kKeys ? query_less : norms, 0.0f,
-                           log_other);
-      log_features<Tiling>(x, directions, f, shared.offset, kKeys ? norms : query_less, -INFINITY,
-                           log_own);
+      typename Tiling::Logs logs;
+      log_features<Tiling>(y, directions, f, shared.offset, kKeys ? query_less : norms, 0.0f, logs);
+      rows = settle_peaks<Tiling>(logs, rows, log_max, shared);
+      store_factors<Tiling>(logs, rows, shared, factors);
     }
-    const int rows = settle_peaks<Tiling>(log_other, min(kTile, a.tokens - begin), log_max, shared);
     const int next = begin + rows;
     if (kStages == 2 && next < a.tokens) load_chunk(next, stage ^ 1);
-
-    const RowTile factors = y;  // whose log features are known
-    store_factors<Tiling>(log_other, rows, shared, factors);
     typename Tiling::Factors own;
-    own_factors<Tiling>(log_own, rows, shared, own);
+    {
+      typename Tiling::Logs logs;
+      log_features<Tiling>(x, directions, f, shared.offset, kKeys ? norms : query_less, -INFINITY,
+                           logs);
+      own_factors<Tiling>(logs, rows, shared, own);
+    }
     fade<Tiling>(shared, b);
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n) {
-      sums.store(16 * warp + g, 8 * n + 2 * c, b[n][0], b[n][1]);
-      sums.store(16 * warp + g + 8, 8 * n + 2 * c, b[n][2], b[n][3]);
+      store_pair(sums.at(16 * warp + g, 8 * n + 2 * c), Pair<T>(b[n][0], b[n][1]));
+      store_pair(sums.at(16 * warp + g + 8, 8 * n + 2 * c), Pair<T>(b[n][2], b[n][3]));
     }
     __syncthreads();
     if constexpr (kKeys) {
       typename Tiling::Factors weights;
       {
         typename Tiling::Logs products;
-        dot_earlier<Tiling>([&](int i) { return own.left(i % (kTile / 16)); }, f.groups(), factors,
-                            products);
+        dot_rows<Tiling, kTile / 16>([&](int i) { return own.left(i); }, f.groups(), factors,
+                                     products);
         keep_earlier<Tiling>(products, weights);
       }
 #pragma unroll
       for (int column = 0; column < kWidth; column += Tiling::kColumns) {
         typename Tiling::Columns grad_v = {};
-        add_product<Tiling, Tiling::kColumnGroups>(weights, warp + 1, w, column,
+        add_product<Tiling, Tiling::kColumnGroups>(weights, kTile / 16, w, column,
                                                    Tiling::kColumnGroups, grad_v);
-        add_product<Tiling, Tiling::kColumnGroups>(own, f.groups(), sums.top, column,
+        add_product<Tiling, Tiling::kColumnGroups>(own, f.groups(), sums, column,
                                                    Tiling::kColumnGroups, grad_v);
         write(grad_v, column, begin, rows, a.grad_v, key_head, a.part_v, a.packed_v);
       }
@@ -329,8 +338,8 @@ __device__ void sweep(const BackwardArguments& a) {
 }
 
 template <class T, int kWidth>
-__global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
-                                  sizeof(T) == 2 && kWidth <= 64 ? 2 : 1)
+__global__ void __launch_bounds__((BackwardTiling<T, kWidth>::kThreads),
+                                  (BackwardTiling<T, kWidth>::kBlocksAtOnce))
     linear_attention_backward(const __grid_constant__ BackwardArguments a) {
   // The longer sweep goes first.
   if (blockIdx.z == 0)

@@ -27,6 +27,7 @@ __device__ __forceinline__ float fast_exp(float x) {
 template <class T, int kHeadWidth>
 struct ChunkTiling {
   static constexpr int kWidth = kHeadWidth;
+  static constexpr bool kFast = sizeof(T) == 2;
   // Tokens of a chunk and features of a block; shared memory decides.
   static constexpr int kTile = sizeof(T) == 4 && kWidth > 64 ? 32 : 64;
   static constexpr int kWarps = kTile / 16, kThreads = 32 * kWarps;
@@ -100,21 +101,34 @@ __device__ void load_directions(const BlockFeatures& f, const float* z, const fl
             : 0.0f;
 }
 
+// Calls body with a count that the compiler knows where it is the usual kMost: a loop over it then
+// has no branches, and the loads and products of its turns overlap. float32 has so many products a
+// turn that it gains nothing.
+template <class Tiling, int kMost, class Body>
+__device__ __forceinline__ void with_count(int count, const Body& body) {
+  if (Tiling::kFast && count == kMost)
+    body(kMost);
+  else
+    body(count);
+}
+
 // sums = x · featuresᵀ for the warp's rows of x and `groups` times 16 features.
-template <class Tiling>
+template <class Tiling, class FeatureTile>
 __device__ __forceinline__ void dot_features(typename Tiling::RowTile x,
-                                             const typename Tiling::Wide& features, int groups,
+                                             const FeatureTile& features, int groups,
                                              typename Tiling::Logs& sums) {
 #pragma unroll
   for (int n = 0; n < Tiling::kBlocks; ++n) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
+  with_count<Tiling, Tiling::kTile / 16>(groups, [&](int count) {
 #pragma unroll
-  for (int k = 0; k < Tiling::kWidth / 16; ++k) {
-    const auto left = load_left(x, threadIdx.x / 32 * 16, 16 * k);
+    for (int k = 0; k < Tiling::kWidth / 16; ++k) {
+      const auto left = load_left(x, threadIdx.x / 32 * 16, 16 * k);
 #pragma unroll
-    for (int n = 0; n < Tiling::kTile / 16; ++n)
-      if (n < groups)
-        multiply_add(sums[2 * n], sums[2 * n + 1], left, load_right(features, 16 * n, 16 * k));
-  }
+      for (int n = 0; n < Tiling::kTile / 16; ++n)
+        if (n < count)
+          multiply_add(sums[2 * n], sums[2 * n + 1], left, load_right(features, 16 * n, 16 * k));
+    }
+  });
 }
 
 // Log features of the warp's rows of x, less a constant for each row. Where the block has no
@@ -269,24 +283,23 @@ __device__ __forceinline__ void fade(const ChunkShared<Tiling::kTile>& shared,
   }
 }
 
-// sums = left · rowsᵀ for the rows that the warp's last row may see: left(k) is a fragment of the
-// warp's rows, k < steps.
-template <class Tiling, class Left>
-__device__ __forceinline__ void dot_earlier(const Left& left, int steps,
-                                            typename Tiling::RowTile rows,
-                                            typename Tiling::Logs& sums) {
-  constexpr int kMost = (Tiling::kWidth > Tiling::kTile ? Tiling::kWidth : Tiling::kTile) / 16;
+// sums = left · rowsᵀ for all rows of the chunk: left(k) is a fragment of the warp's rows, k <
+// steps.
+template <class Tiling, int kMost, class Left>
+__device__ __forceinline__ void dot_rows(const Left& left, int steps, typename Tiling::RowTile rows,
+                                         typename Tiling::Logs& sums) {
 #pragma unroll
   for (int n = 0; n < Tiling::kBlocks; ++n) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
+  with_count<Tiling, kMost>(steps, [&](int count) {
 #pragma unroll
-  for (int k = 0; k < kMost; ++k) {
-    if (k >= steps) break;
-    const auto fragment = left(k);
+    for (int k = 0; k < kMost; ++k) {
+      if (k >= count) break;
+      const auto fragment = left(k);
 #pragma unroll
-    for (int n = 0; n < Tiling::kTile / 16; ++n)
-      if (n <= static_cast<int>(threadIdx.x / 32))
+      for (int n = 0; n < Tiling::kTile / 16; ++n)
         multiply_add(sums[2 * n], sums[2 * n + 1], fragment, load_right(rows, 16 * n, 16 * k));
-  }
+    }
+  });
 }
 
 // What a row may see of them, rounded.
@@ -310,16 +323,22 @@ template <class Tiling, int kGroups>
 __device__ __forceinline__ void add_product(const typename Tiling::Factors& left, int steps,
                                             typename Tiling::RowTile rows, int column, int groups,
                                             float (&sums)[2 * kGroups][4]) {
+  constexpr int kSteps = Tiling::kTile / 16;
+  const auto add = [&](int step_count, int group_count) {
 #pragma unroll
-  for (int k = 0; k < Tiling::kTile / 16; ++k) {
-    if (k >= steps) break;
-    const auto fragment = left.left(k);
+    for (int k = 0; k < kSteps; ++k) {
+      if (k >= step_count) break;
+      const auto fragment = left.left(k);
 #pragma unroll
-    for (int n = 0; n < kGroups; ++n)
-      if (n < groups)
-        multiply_add(sums[2 * n], sums[2 * n + 1], fragment,
-                     load_right_transposed(rows, column + 16 * n, 16 * k));
-  }
+      for (int n = 0; n < kGroups; ++n)
+        if (n < group_count)
+          multiply_add(sums[2 * n], sums[2 * n + 1], fragment,
+                       load_right_transposed(rows, column + 16 * n, 16 * k));
+    }
+  };
+  with_count<Tiling, kSteps>(steps, [&](int step_count) {
+    with_count<Tiling, kGroups>(groups, [&](int group_count) { add(step_count, group_count); });
+  });
 }
 
 // A right operand whose columns are all ones.
@@ -352,16 +371,18 @@ __device__ __forceinline__ void add_outer(typename Tiling::RowTile factors,
                                           typename Tiling::RowTile rows_tile, int rows, const C& c,
                                           typename Tiling::Values& sums, float (&column_sums)[4]) {
   const int feature = threadIdx.x / 32 * 16;
+  with_count<Tiling, Tiling::kTile / 16>((rows + 15) / 16, [&](int count) {
 #pragma unroll
-  for (int k = 0; k < Tiling::kTile / 16; ++k) {
-    if (16 * k >= rows) break;
-    const auto left = load_left_transposed(factors, feature, 16 * k);
+    for (int k = 0; k < Tiling::kTile / 16; ++k) {
+      if (k >= count) break;
+      const auto left = load_left_transposed(factors, feature, 16 * k);
 #pragma unroll
-    for (int n = 0; n < Tiling::kWidth / 16; ++n)
-      multiply_add(sums[2 * n], sums[2 * n + 1], left,
-                   load_right_transposed(rows_tile, 16 * n, 16 * k));
-    multiply_add(column_sums, left, c(k));
-  }
+      for (int n = 0; n < Tiling::kWidth / 16; ++n)
+        multiply_add(sums[2 * n], sums[2 * n + 1], left,
+                     load_right_transposed(rows_tile, 16 * n, 16 * k));
+      multiply_add(column_sums, left, c(k));
+    }
+  });
 }
 
 // FeatureTable and tile counts of a layer, or nothing where they do not suit the kernels.

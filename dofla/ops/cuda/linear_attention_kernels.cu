@@ -71,8 +71,7 @@ __device__ __forceinline__ void pair_weights(const typename Tiling::Factors& que
                                              typename Tiling::Factors& weights,
                                              float (&denominator)[2]) {
   typename Tiling::Logs sums;
-  dot_earlier<Tiling>([&](int k) { return query.left(k % (Tiling::kTile / 16)); }, groups, keys,
-                      sums);
+  dot_rows<Tiling, Tiling::kTile / 16>([&](int k) { return query.left(k); }, groups, keys, sums);
   keep_earlier<Tiling>(sums, weights);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -100,7 +99,7 @@ __device__ __forceinline__ void write_outputs(const typename Tiling::Factors& qu
     typename Tiling::Columns sums = {};
     add_product<Tiling, Tiling::kColumnGroups>(query, groups, b, column, Tiling::kColumnGroups,
                                                sums);
-    add_product<Tiling, Tiling::kColumnGroups>(weights, warp + 1, values, column,
+    add_product<Tiling, Tiling::kColumnGroups>(weights, Tiling::kTile / 16, values, column,
                                                Tiling::kColumnGroups, sums);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
