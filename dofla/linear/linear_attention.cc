@@ -23,16 +23,19 @@ std::unique_ptr<AttentionState> LinearAttention::new_state() const {
 }
 
 Tensor LinearAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                AttentionState* state) const {
-  if (state == nullptr) return linear_attention(q, k, v, features_);
+                                AttentionState* state, AttentionTape* tape) const {
+  if (state == nullptr)
+    return linear_attention(q, k, v, features_, nullptr, kLinearAttentionChunk, tape);
   LinearAttentionState& tensors = dynamic_cast<RecurrentState&>(*state).tensors;
   if (!tensors.a.defined()) tensors = new_linear_attention_state(q.size(0), features_);
   return linear_attention(q, k, v, features_, &tensors);
 }
 
 AttentionGradients LinearAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                             const AttentionTape& tape,
                                              const Tensor& grad_out) const {
-  LinearAttentionGradients gradients = linear_attention_backward(q, k, v, features_, grad_out);
+  LinearAttentionGradients gradients =
+      linear_attention_backward(q, k, v, features_, grad_out, kLinearAttentionChunk, tape);
   return {gradients.q, gradients.k, gradients.v, {gradients.z, gradients.log_alpha}};
 }
 

@@ -14,10 +14,10 @@ class LinearAttention : public Attention {
   const Features* features() const override { return &features_; }
 
   std::unique_ptr<AttentionState> new_state() const override;
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                 AttentionState* state) const override;
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState* state,
+                 AttentionTape* tape) const override;
   AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const Tensor& grad_out) const override;
+                              const AttentionTape& tape, const Tensor& grad_out) const override;
 
  private:
   Features features_;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "dofla/core/tensor.h"
+#include "dofla/ops/attention_tape.h"
 #include "dofla/ops/features.h"
 
 namespace dofla {
@@ -40,16 +41,18 @@ class Attention {
   virtual std::unique_ptr<AttentionState> new_state() const = 0;
 
   // Causal attention of T new tokens to themselves and to those in `state`, which then holds them
-  // too. Without a state the tokens are the whole sequence. Returns [B, T, H, D].
+  // too. Without a state the tokens are the whole sequence, and the tape, where there is one,
+  // receives what the backward wants. Returns [B, T, H, D].
   virtual Tensor forward(const Tensor& q,  // [B, H, T, D]
                          const Tensor& k,  // [B, Hkv, T, D]
                          const Tensor& v,  // [B, Hkv, T, D]
-                         AttentionState* state) const = 0;
+                         AttentionState* state, AttentionTape* tape = nullptr) const = 0;
 
-  // Gradients of a forward without state, from that of its output.
-  virtual AttentionGradients backward(const Tensor& q,               // [B, H, T, D]
-                                      const Tensor& k,               // [B, Hkv, T, D]
-                                      const Tensor& v,               // [B, Hkv, T, D]
+  // Gradients of a forward without state, from its tape and the gradient of its output.
+  virtual AttentionGradients backward(const Tensor& q,  // [B, H, T, D]
+                                      const Tensor& k,  // [B, Hkv, T, D]
+                                      const Tensor& v,  // [B, Hkv, T, D]
+                                      const AttentionTape& tape,
                                       const Tensor& grad_out) const  // [B, T, H, D]
       = 0;
 };

@@ -53,12 +53,14 @@ Tensor finish_block(const Block& block, const Tensor& x, const Heads& heads, Att
                     BlockTape* tape) {
   const ModelConfig& config = block.config;
   const LayerWeights& weights = block.weights;
-  const Tensor mixed = block.attention.forward(heads.q, heads.k, heads.v, state)
-                           .reshape({x.size(0), config.heads * config.head_size});
+  const Tensor mixed =
+      block.attention
+          .forward(heads.q, heads.k, heads.v, state, tape == nullptr ? nullptr : &tape->attention)
+          .reshape({x.size(0), config.heads * config.head_size});
   const Tensor attended = matmul_add(mixed, weights.attention_output, x);
   // Side by side, attention and MLP read the same rows and both are added to them.
   const Tensor middle = config.parallel_residual ? x : attended;
-  if (tape != nullptr) tape->mixed = mixed, tape->middle = middle;
+  if (tape != nullptr) tape->middle = middle;
   return feed_forward(block, normalise(config, weights.mlp_norm, middle), attended, tape);
 }
 

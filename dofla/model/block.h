@@ -26,10 +26,10 @@ struct Heads {
 // What the backward needs of the forward. Norms and activations are cheap beside the products
 // around them: the backward computes them again.
 struct BlockTape {
-  Tensor x;       // [R, C], the block's input
-  Tensor q, k;    // before the q/k norms; undefined without them
-  Heads heads;    // as they enter the attention
-  Tensor mixed;   // [R, H·D], the attention's output
+  Tensor x;     // [R, C], the block's input
+  Tensor q, k;  // before the q/k norms; undefined without them
+  Heads heads;  // as they enter the attention
+  AttentionTape attention;
   Tensor middle;  // [R, C], what the MLP's norm receives
   Tensor inner;   // [R, F], what the activation receives
   Tensor gated;   // [R, F], what multiplies the activation; undefined unless gated

@@ -79,10 +79,11 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
                        const Tensor& grad, LayerWeights* weights, FeatureGradients* features) {
   const Heads& heads = tape.heads;
   const Tensor grad_mixed = matmul_backward(grad, block.weights.attention_output);
-  if (weights != nullptr) add_weight_gradient(tape.mixed, grad, weights->attention_output);
+  if (weights != nullptr)
+    add_weight_gradient(tape.attention.out.reshape(grad_mixed.shape()), grad,
+                        weights->attention_output);
   const AttentionGradients inner = block.attention.backward(
-      heads.q, heads.k, heads.v,
-      grad_mixed.reshape({heads.q.size(0), heads.q.size(2), heads.q.size(1), heads.q.size(3)}));
+      heads.q, heads.k, heads.v, tape.attention, grad_mixed.reshape(tape.attention.out.shape()));
   if (features != nullptr && features->z.defined()) {
     add(features->z, inner.features.z);
     add(features->log_alpha, inner.features.log_alpha);

@@ -72,16 +72,17 @@ std::unique_ptr<AttentionState> SoftmaxAttention::new_state() const {
 }
 
 Tensor SoftmaxAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 AttentionState* state) const {
-  if (state == nullptr) return softmax_attention(q, k, v, k.size(2));
+                                 AttentionState* state, AttentionTape* tape) const {
+  if (state == nullptr) return softmax_attention(q, k, v, k.size(2), tape);
   auto& cache = dynamic_cast<KeyValueCache&>(*state);
   cache.append(k, v, context_);
   return softmax_attention(q, cache.k, cache.v, cache.tokens);
 }
 
 AttentionGradients SoftmaxAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                              const AttentionTape& tape,
                                               const Tensor& grad_out) const {
-  SoftmaxAttentionGradients gradients = softmax_attention_backward(q, k, v, grad_out);
+  SoftmaxAttentionGradients gradients = softmax_attention_backward(q, k, v, grad_out, tape);
   return {gradients.q, gradients.k, gradients.v, {}};
 }
 

@@ -11,10 +11,10 @@ class SoftmaxAttention : public Attention {
   explicit SoftmaxAttention(int64_t context) : context_(context) {}
 
   std::unique_ptr<AttentionState> new_state() const override;
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                 AttentionState* state) const override;
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState* state,
+                 AttentionTape* tape) const override;
   AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const Tensor& grad_out) const override;
+                              const AttentionTape& tape, const Tensor& grad_out) const override;
 
  private:
   int64_t context_;

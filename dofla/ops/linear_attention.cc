@@ -47,26 +47,35 @@ LinearAttentionState new_linear_attention_state(int64_t batch, const Features& f
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState* state, int64_t chunk) {
+                        LinearAttentionState* state, int64_t chunk, AttentionTape* tape) {
   require_inputs(q, k, v, features, chunk);
-  const auto run = q.device().is_cuda() ? cuda::linear_attention : cpu::linear_attention;
-  if (state != nullptr) {
-    require_state(*state, features, q.size(0));
-    return run(q, k, v, features, *state, chunk);
+  require(tape == nullptr || state == nullptr,
+          "linear attention: a tape needs a whole sequence, found a state");
+  if (state != nullptr) require_state(*state, features, q.size(0));
+  Tensor out;
+  if (q.device().is_cuda()) {
+    out = cuda::linear_attention(q, k, v, features, state,
+                                 tape == nullptr ? nullptr : &tape->log_sum);
+  } else {
+    LinearAttentionState fresh;
+    if (state == nullptr) fresh = new_linear_attention_state(q.size(0), features);
+    out = cpu::linear_attention(q, k, v, features, state == nullptr ? fresh : *state, chunk);
   }
-  LinearAttentionState fresh = new_linear_attention_state(q.size(0), features);
-  return run(q, k, v, features, fresh, chunk);
+  if (tape != nullptr) tape->out = out;
+  return out;
 }
 
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
-                                                   const Tensor& grad_out, int64_t chunk) {
+                                                   const Tensor& grad_out, int64_t chunk,
+                                                   const AttentionTape& tape) {
   require_inputs(q, k, v, features, chunk);
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "linear attention: grad_out");
   require(grad_out.dtype() == q.dtype(), "linear attention: grad_out: expected {}, found {}",
           name(q.dtype()), name(grad_out.dtype()));
-  return q.device().is_cuda() ? cuda::linear_attention_backward(q, k, v, features, grad_out)
+  require_tape(tape, q);
+  return q.device().is_cuda() ? cuda::linear_attention_backward(q, k, v, features, grad_out, tape)
                               : cpu::linear_attention_backward(q, k, v, features, grad_out, chunk);
 }
 

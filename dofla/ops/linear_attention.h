@@ -6,6 +6,7 @@
 // largest φ̃_m seen so far, feature by feature, and there is no ε in the denominator.
 #pragma once
 
+#include "dofla/ops/attention_tape.h"
 #include "dofla/ops/features.h"
 
 namespace dofla {
@@ -28,12 +29,13 @@ LinearAttentionState new_linear_attention_state(int64_t batch, const Features& f
 constexpr int64_t kLinearAttentionChunk = 64;
 
 // Attends T new tokens to themselves and to those in `state`, which then holds them too. Without a
-// state the tokens are the whole sequence. Returns [B, T, H, D].
+// state the tokens are the whole sequence; what the backward can use of it then goes on the tape,
+// where there is one. Its log sums leave out −|q|²/(2√d). Returns [B, T, H, D].
 Tensor linear_attention(const Tensor& q,  // [B, H, T, D]
                         const Tensor& k,  // [B, Hkv, T, D]
                         const Tensor& v,  // [B, Hkv, T, D]
                         const Features& features, LinearAttentionState* state = nullptr,
-                        int64_t chunk = kLinearAttentionChunk);
+                        int64_t chunk = kLinearAttentionChunk, AttentionTape* tape = nullptr);
 
 struct LinearAttentionGradients {
   Tensor q;          // [B, H, T, D]
@@ -43,12 +45,14 @@ struct LinearAttentionGradients {
   Tensor log_alpha;  // [ΣM]
 };
 
-// Gradients of a whole sequence, as stable as the forward; memory O(T M) a head.
+// Gradients of a whole sequence, from the forward's tape, as stable as the forward; memory O(T M) a
+// head.
 LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T, D]
                                                    const Tensor& k,  // [B, Hkv, T, D]
                                                    const Tensor& v,  // [B, Hkv, T, D]
                                                    const Features& features,
                                                    const Tensor& grad_out,  // [B, T, H, D]
-                                                   int64_t chunk = kLinearAttentionChunk);
+                                                   int64_t chunk = kLinearAttentionChunk,
+                                                   const AttentionTape& tape = {});
 
 }  // namespace dofla

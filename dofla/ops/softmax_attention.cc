@@ -18,24 +18,30 @@ void require_inputs(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 }  // namespace
 
-Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys) {
+Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
+                         AttentionTape* tape) {
   require_inputs(q, k, v);
   require(q.size(2) <= keys && keys <= k.size(2), "softmax_attention: {} queries, {} of {} keys",
           q.size(2), keys, k.size(2));
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
-  const auto run = q.device().is_cuda() ? cuda::softmax_attention : cpu::softmax_attention;
-  run(q, k, v, keys, out);
+  if (q.device().is_cuda())
+    cuda::softmax_attention(q, k, v, keys, out, tape == nullptr ? nullptr : &tape->log_sum);
+  else
+    cpu::softmax_attention(q, k, v, keys, out);
+  if (tape != nullptr) tape->out = out;
   return out;
 }
 
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
-                                                     const Tensor& v, const Tensor& grad_out) {
+                                                     const Tensor& v, const Tensor& grad_out,
+                                                     const AttentionTape& tape) {
   require_inputs(q, k, v);
   require(k.size(2) == q.size(2), "softmax_attention_backward: {} queries, {} keys", q.size(2),
           k.size(2));
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "softmax_attention_backward: grad_out");
-  return q.device().is_cuda() ? cuda::softmax_attention_backward(q, k, v, grad_out)
+  require_tape(tape, q);
+  return q.device().is_cuda() ? cuda::softmax_attention_backward(q, k, v, grad_out, tape)
                               : cpu::softmax_attention_backward(q, k, v, grad_out);
 }
 

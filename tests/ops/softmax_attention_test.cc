@@ -102,6 +102,10 @@ TEST(SoftmaxAttentionBackward, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(softmax_attention_backward(q, k, k, q), std::invalid_argument);
   const Tensor longer = Tensor::zeros({1, 2, 6, 8}), grad = Tensor::zeros({1, 5, 4, 8});
   EXPECT_THROW(softmax_attention_backward(q, longer, longer, grad), std::invalid_argument);
+  EXPECT_THROW(softmax_attention_backward(q, q, q, grad, {.out = q, .log_sum = {}}),
+               std::invalid_argument);
+  EXPECT_THROW(softmax_attention_backward(q, q, q, grad, {.out = {}, .log_sum = q}),
+               std::invalid_argument);
 }
 
 }  // namespace

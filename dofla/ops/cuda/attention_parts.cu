@@ -1,35 +1,41 @@
 #include "dofla/ops/cuda/attention_parts.h"
+#include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/launch.cuh"
-#include "dofla/ops/cuda/vector.cuh"
 
 namespace dofla::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // rows of a block
+// A block has rows of one head of one sequence, kLanes threads each.
+constexpr int kThreads = 128;
 
 struct RowPlace {
-  int64_t index, b, h, t;
+  int64_t index, b, h, t;  // index in [B, H, T]
 };
 
-// The row of this warp; index is -1 past the last.
-__device__ RowPlace place_of_warp(const PartShape& s) {
-  const int64_t index = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32;
-  if (index >= s.batch * s.heads * s.tokens) return {-1, 0, 0, 0};
-  return {index, index / s.tokens / s.heads, index / s.tokens % s.heads, index % s.tokens};
+template <int kLanes>
+__device__ __forceinline__ RowPlace place_of_row(const PartShape& s) {
+  const int64_t b = blockIdx.z, h = blockIdx.y;
+  const int64_t t = blockIdx.x * int64_t{kThreads / kLanes} + threadIdx.x / kLanes;
+  return {(b * s.heads + h) * s.tokens + t, b, h, t};
 }
 
-template <class T>
-__device__ T* row_of(const HeadRowsOut& rows, const RowPlace& at) {
-  return static_cast<T*>(rows.data) + at.b * rows.batch_step + at.h * rows.head_step +
-         at.t * rows.token_step;
+template <int kLanes>
+dim3 grid_of(const PartShape& s) {
+  return dim3(blocks_for(s.tokens, kThreads / kLanes), static_cast<unsigned>(s.heads),
+              static_cast<unsigned>(s.batch));
+}
+
+template <class T, class Rows>
+__device__ __forceinline__ auto row_of(const Rows& rows, const RowPlace& at) {
+  return head_of<T>(rows, at.b, at.h) + at.t * rows.token_step;
 }
 
 template <class T>
 __global__ void merge_parts(PartShape s, const __grid_constant__ PartTable table,
                             const float* __restrict__ parts, const float* __restrict__ logs,
                             HeadRowsOut out, float* __restrict__ log_sum) {
-  const RowPlace at = place_of_warp(s);
-  if (at.index < 0) return;
+  const RowPlace at = place_of_row<32>(s);
+  if (at.t >= s.tokens) return;
   const int first = table.first[at.h], last = table.first[at.h + 1];
   const auto part_row = [&](int part) { return (at.b * s.parts + part) * s.tokens + at.t; };
   float top = -INFINITY;
@@ -50,8 +56,8 @@ __global__ void merge_parts(PartShape s, const __grid_constant__ PartTable table
 template <class T>
 __global__ void sum_parts(PartShape s, const __grid_constant__ PartTable table,
                           const float* __restrict__ parts, HeadRowsOut out) {
-  const RowPlace at = place_of_warp(s);
-  if (at.index < 0) return;
+  const RowPlace at = place_of_row<32>(s);
+  if (at.t >= s.tokens) return;
   T* row = row_of<T>(out, at);
   for (int64_t d = threadIdx.x % 32; d < s.width; d += 32) {
     float value = 0;
@@ -61,24 +67,33 @@ __global__ void sum_parts(PartShape s, const __grid_constant__ PartTable table,
   }
 }
 
-template <class T>
-__global__ void row_dots(PartShape s, HeadRows x, HeadRows y, float* __restrict__ dots) {
-  const RowPlace at = place_of_warp(s);
-  if (at.index < 0) return;
-  const auto row = [&](const HeadRows& rows) {
-    return static_cast<const T*>(rows.data) + at.b * rows.batch_step + at.h * rows.head_step +
-           at.t * rows.token_step;
-  };
-  const T *left = row(x), *right = row(y);
-  float sum = 0;
-  for (int64_t d = threadIdx.x % 32; d < s.width; d += 32)
-    sum = fmaf(to_float(left[d]), to_float(right[d]), sum);
-  sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) dots[at.index] = sum;
-}
+// Eight threads a row: 16 bytes each make the 64 elements of a usual bf16 row.
+constexpr int kDotLanes = 8;
 
-dim3 grid_of(const PartShape& s) {
-  return dim3(blocks_for(s.batch * s.heads * s.tokens, kWarps));
+template <class T>
+__global__ void row_dots(PartShape s, HeadRows x, HeadRows y, bool packed,
+                         float* __restrict__ dots) {
+  const RowPlace at = place_of_row<kDotLanes>(s);
+  const bool valid = at.t < s.tokens;
+  float sum = 0;
+  if (valid) {
+    const T *left = row_of<T>(x, at), *right = row_of<T>(y, at);
+    const int lane = threadIdx.x % kDotLanes, width = static_cast<int>(s.width);
+    if (packed) {
+      constexpr int kSize = Pack<T>::kSize;
+      for (int d = kSize * lane; d < width; d += kSize * kDotLanes) {
+        const Pack<T> a = load_pack(left + d), b = load_pack(right + d);
+#pragma unroll
+        for (int i = 0; i < kSize; ++i) sum = fmaf(a.values[i], b.values[i], sum);
+      }
+    } else {
+      for (int d = lane; d < width; d += kDotLanes)
+        sum = fmaf(to_float(left[d]), to_float(right[d]), sum);
+    }
+  }
+#pragma unroll
+  for (int step = kDotLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
+  if (valid && threadIdx.x % kDotLanes == 0) dots[at.index] = sum;
 }
 
 }  // namespace
@@ -88,20 +103,22 @@ cudaError_t launch_merge_parts(const PartShape& shape, const PartTable& table, c
                                cudaStream_t stream) {
   const auto kernel =
       shape.element == Element::kF32 ? merge_parts<float> : merge_parts<__nv_bfloat16>;
-  return launch(kernel, grid_of(shape), 32 * kWarps, 0, stream, shape, table, parts, logs, out,
+  return launch(kernel, grid_of<32>(shape), kThreads, 0, stream, shape, table, parts, logs, out,
                 log_sum);
 }
 
 cudaError_t launch_sum_parts(const PartShape& shape, const PartTable& table, const float* parts,
                              const HeadRowsOut& out, cudaStream_t stream) {
   const auto kernel = shape.element == Element::kF32 ? sum_parts<float> : sum_parts<__nv_bfloat16>;
-  return launch(kernel, grid_of(shape), 32 * kWarps, 0, stream, shape, table, parts, out);
+  return launch(kernel, grid_of<32>(shape), kThreads, 0, stream, shape, table, parts, out);
 }
 
 cudaError_t launch_row_dots(const PartShape& shape, const HeadRows& x, const HeadRows& y,
                             float* dots, cudaStream_t stream) {
   const auto kernel = shape.element == Element::kF32 ? row_dots<float> : row_dots<__nv_bfloat16>;
-  return launch(kernel, grid_of(shape), 32 * kWarps, 0, stream, shape, x, y, dots);
+  const bool packed =
+      in_packs(x, shape.element, shape.width) && in_packs(y, shape.element, shape.width);
+  return launch(kernel, grid_of<kDotLanes>(shape), kThreads, 0, stream, shape, x, y, packed, dots);
 }
 
 }  // namespace dofla::cuda

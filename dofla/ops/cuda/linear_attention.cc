@@ -15,39 +15,40 @@ LinearAttentionFeatures kernel_features(const Features& features) {
           features.subtract_norm};
 }
 
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-              const LinearAttentionSums& sums, float* log_sum) {
+}  // namespace
+
+Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+                        LinearAttentionState* state, Tensor* log_sum) {
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
   const LinearAttentionShape shape = shape_of(q, k);
   const LinearAttentionFeatures on_gpu = kernel_features(features);
-  if (q.size(2) == 1 && sums.log_max != nullptr && log_sum == nullptr) {
+  LinearAttentionSums sums = {};
+  if (state != nullptr)
+    sums = {mutable_floats(state->log_max), mutable_floats(state->a), mutable_floats(state->b)};
+  if (q.size(2) == 1 && state != nullptr && log_sum == nullptr) {
     cuda_check(launch_linear_attention_step(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v),
                                             sums, token_heads_of(out), stream_of(q)),
                "linear attention");
     return out;
   }
+  if (log_sum != nullptr)
+    *log_sum = Tensor({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
   Tensor workspace({linear_attention_workspace_bytes(shape, on_gpu)}, DType::kU8, q.device());
-  cuda_check(
-      launch_linear_attention(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v), sums,
-                              token_heads_of(out), log_sum, workspace.mutable_raw(), stream_of(q)),
-      "linear attention");
+  cuda_check(launch_linear_attention(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v), sums,
+                                     token_heads_of(out),
+                                     log_sum == nullptr ? nullptr : mutable_floats(*log_sum),
+                                     workspace.mutable_raw(), stream_of(q)),
+             "linear attention");
   return out;
-}
-
-}  // namespace
-
-Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState& state, int64_t) {
-  return attend(q, k, v, features,
-                {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)},
-                nullptr);
 }
 
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
-                                                   const Tensor& grad_out) {
-  Tensor log_sum({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
-  const Tensor out = attend(q, k, v, features, {}, mutable_floats(log_sum));
+                                                   const Tensor& grad_out,
+                                                   const AttentionTape& known) {
+  AttentionTape tape = known;
+  if (!tape.log_sum.defined())
+    tape.out = linear_attention(q, k, v, features, nullptr, &tape.log_sum);
   const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
   LinearAttentionGradients gradients = {like(q), like(k), like(v), like(features.z),
                                         like(features.log_alpha)};
@@ -55,13 +56,14 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   const LinearAttentionFeatures on_gpu = kernel_features(features);
   Tensor workspace({linear_attention_backward_workspace_bytes(shape, on_gpu)}, DType::kU8,
                    q.device());
-  cuda_check(launch_linear_attention_backward(
-                 shape, on_gpu, heads_of(q), heads_of(k), heads_of(v), token_heads_of(out),
-                 floats(log_sum), token_heads_of(grad_out),
-                 {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v),
-                  mutable_floats(gradients.z), mutable_floats(gradients.log_alpha)},
-                 workspace.mutable_raw(), stream_of(q)),
-             "linear attention backward");
+  cuda_check(
+      launch_linear_attention_backward(
+          shape, on_gpu, heads_of(q), heads_of(k), heads_of(v),
+          token_heads_of(std::as_const(tape.out)), floats(tape.log_sum), token_heads_of(grad_out),
+          {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v),
+           mutable_floats(gradients.z), mutable_floats(gradients.log_alpha)},
+          workspace.mutable_raw(), stream_of(q)),
+      "linear attention backward");
   return gradients;
 }
 

@@ -9,65 +9,12 @@
 // chunk shares, while factors vanish below e^-87: what is lost is below e^-27 of any sum.
 #pragma once
 
-#include <algorithm>
-
-#include "dofla/ops/cuda/attention_parts.h"
-#include "dofla/ops/cuda/fragment.cuh"
-#include "dofla/ops/cuda/head_rows.cuh"
-#include "dofla/ops/cuda/linear_attention_kernels.h"
+#include "dofla/ops/cuda/feature_parts.cuh"
+#include "dofla/ops/cuda/linear_attention_products.cuh"
 
 namespace dofla::cuda {
 
 constexpr float kLargestStep = 60.0f;
-
-__device__ __forceinline__ float fast_exp(float x) {
-  return fast_exp2(x * 1.4426950408889634f);
-}
-
-template <class T, int kHeadWidth>
-struct ChunkTiling {
-  static constexpr int kWidth = kHeadWidth;
-  // Tokens of a chunk and features of a block; shared memory decides.
-  static constexpr int kTile = sizeof(T) == 4 && kWidth > 64 ? 32 : 64;
-  static constexpr int kWarps = kTile / 16, kThreads = 32 * kWarps;
-  static constexpr int kBlocks = kTile / 8;
-  // One stride for all tiles, so that a row of one may take the place of a row of another.
-  static constexpr int kStride = (kWidth > kTile ? kWidth : kTile) + 8;
-  static constexpr int kElements = kTile * kStride;
-  static constexpr int kWideElements = kElements * WideTile<T, kStride>::kTiles;
-  static constexpr int kStages = sizeof(T) == 2 ? 2 : 1;
-  static constexpr int kColumns = kWidth < 64 ? kWidth : 64;  // of an output at a time
-  using RowTile = Tile<T, kStride>;
-  using Wide = WideTile<T, kStride>;
-  using Logs = float[kBlocks][4];       // [16, kTile] of a warp
-  using Values = float[kWidth / 8][4];  // [16, D] of a warp
-  static constexpr int kColumnGroups = kColumns / 16;
-  using Columns = float[kColumns / 8][4];
-  using Factors = RoundedSums<T, kBlocks>;
-};
-
-// First feature of every head, then ΣM.
-struct FeatureTable {
-  int32_t first[kMostHeads + 1];
-};
-
-// The features of a block: `count` of head `head`, which has `head_count`.
-struct BlockFeatures {
-  int head, first, count, head_count;
-  __device__ int groups() const { return (count + 15) / 16; }
-};
-
-__device__ __forceinline__ BlockFeatures features_of_block(const FeatureTable& table, int tile,
-                                                           int part) {
-  int head = 0;
-  while (true) {
-    const int first = table.first[head], count = table.first[head + 1] - first;
-    const int parts = (count + tile - 1) / tile;
-    if (part < parts) return {head, first + part * tile, min(tile, count - part * tile), count};
-    part -= parts;
-    ++head;
-  }
-}
 
 template <int kTile>
 struct ChunkShared {
@@ -98,23 +45,6 @@ __device__ void load_directions(const BlockFeatures& f, const float* z, const fl
         static_cast<int>(threadIdx.x) < f.count
             ? 0.5f * (log_alpha[f.first + threadIdx.x] - logf(static_cast<float>(f.head_count)))
             : 0.0f;
-}
-
-// sums = x · featuresᵀ for the warp's rows of x and `groups` times 16 features.
-template <class Tiling>
-__device__ __forceinline__ void dot_features(typename Tiling::RowTile x,
-                                             const typename Tiling::Wide& features, int groups,
-                                             typename Tiling::Logs& sums) {
-#pragma unroll
-  for (int n = 0; n < Tiling::kBlocks; ++n) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
-#pragma unroll
-  for (int k = 0; k < Tiling::kWidth / 16; ++k) {
-    const auto left = load_left(x, threadIdx.x / 32 * 16, 16 * k);
-#pragma unroll
-    for (int n = 0; n < Tiling::kTile / 16; ++n)
-      if (n < groups)
-        multiply_add(sums[2 * n], sums[2 * n + 1], left, load_right(features, 16 * n, 16 * k));
-  }
 }
 
 // Log features of the warp's rows of x, less a constant for each row. Where the block has no
@@ -267,129 +197,6 @@ __device__ __forceinline__ void fade(const ChunkShared<Tiling::kTile>& shared,
     b[n][2] *= lower;
     b[n][3] *= lower;
   }
-}
-
-// sums = left · rowsᵀ for the rows that the warp's last row may see: left(k) is a fragment of the
-// warp's rows, k < steps.
-template <class Tiling, class Left>
-__device__ __forceinline__ void dot_earlier(const Left& left, int steps,
-                                            typename Tiling::RowTile rows,
-                                            typename Tiling::Logs& sums) {
-  constexpr int kMost = (Tiling::kWidth > Tiling::kTile ? Tiling::kWidth : Tiling::kTile) / 16;
-#pragma unroll
-  for (int n = 0; n < Tiling::kBlocks; ++n) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
-#pragma unroll
-  for (int k = 0; k < kMost; ++k) {
-    if (k >= steps) break;
-    const auto fragment = left(k);
-#pragma unroll
-    for (int n = 0; n < Tiling::kTile / 16; ++n)
-      if (n <= static_cast<int>(threadIdx.x / 32))
-        multiply_add(sums[2 * n], sums[2 * n + 1], fragment, load_right(rows, 16 * n, 16 * k));
-  }
-}
-
-// What a row may see of them, rounded.
-template <class Tiling>
-__device__ __forceinline__ void keep_earlier(const typename Tiling::Logs& sums,
-                                             typename Tiling::Factors& kept) {
-  const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, row = threadIdx.x / 32 * 16 + g;
-#pragma unroll
-  for (int n = 0; n < Tiling::kBlocks; ++n) {
-    const int j = 8 * n + 2 * c;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      kept.pair[n][half] = {j <= row + 8 * half ? sums[n][2 * half] : 0.0f,
-                            j + 1 <= row + 8 * half ? sums[n][2 * half + 1] : 0.0f};
-  }
-}
-
-// sums [16, 16 kGroups] += left · rows, for `groups` times 16 columns from `column` on and 16 ·
-// steps rows.
-template <class Tiling, int kGroups>
-__device__ __forceinline__ void add_product(const typename Tiling::Factors& left, int steps,
-                                            typename Tiling::RowTile rows, int column, int groups,
-                                            float (&sums)[2 * kGroups][4]) {
-#pragma unroll
-  for (int k = 0; k < Tiling::kTile / 16; ++k) {
-    if (k >= steps) break;
-    const auto fragment = left.left(k);
-#pragma unroll
-    for (int n = 0; n < kGroups; ++n)
-      if (n < groups)
-        multiply_add(sums[2 * n], sums[2 * n + 1], fragment,
-                     load_right_transposed(rows, column + 16 * n, 16 * k));
-  }
-}
-
-// A right operand whose columns are all ones.
-struct Ones {
-  __device__ Fragment<1> operator()(int) const {
-    constexpr uint32_t kOnes = 0x3f803f80u;
-    return {{{kOnes, kOnes, kOnes, kOnes}}};
-  }
-};
-
-// A right operand whose columns are all c, which lies in shared memory.
-template <class T>
-struct Column {
-  const float* c;
-  __device__ Fragment<kWideParts<T>> operator()(int k16) const {
-    Fragment<kWideParts<T>> b;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* at = c + 16 * k16 + threadIdx.x % 4 * 2 + i % 2 * 8;
-      split(make_float2(at[0], at[1]), i, b);
-    }
-    return b;
-  }
-};
-
-// For the warp's 16 features and the first `rows` rows: sums += Σ_j factor_j row_j, and column_sums
-// += Σ_j factor_j c_j, whose entries 0 and 2 belong to features 16·warp + g and 16·warp + g + 8.
-template <class Tiling, class C>
-__device__ __forceinline__ void add_outer(typename Tiling::RowTile factors,
-                                          typename Tiling::RowTile rows_tile, int rows, const C& c,
-                                          typename Tiling::Values& sums, float (&column_sums)[4]) {
-  const int feature = threadIdx.x / 32 * 16;
-#pragma unroll
-  for (int k = 0; k < Tiling::kTile / 16; ++k) {
-    if (16 * k >= rows) break;
-    const auto left = load_left_transposed(factors, feature, 16 * k);
-#pragma unroll
-    for (int n = 0; n < Tiling::kWidth / 16; ++n)
-      multiply_add(sums[2 * n], sums[2 * n + 1], left,
-                   load_right_transposed(rows_tile, 16 * n, 16 * k));
-    multiply_add(column_sums, left, c(k));
-  }
-}
-
-// FeatureTable and tile counts of a layer, or nothing where they do not suit the kernels.
-struct FeatureParts {
-  bool valid = false;
-  int64_t total = 0;  // ΣM
-  PartTable parts;    // of every head: blocks of at most `tile` features
-  FeatureTable table;
-  int64_t count = 0;  // of all parts
-};
-
-inline FeatureParts feature_parts(const LinearAttentionShape& s, const int64_t* counts) {
-  FeatureParts f;
-  if (s.heads < 1 || s.heads > kMostHeads || s.key_heads < 1 || s.heads % s.key_heads != 0 ||
-      s.width < 1 || s.width > kWidestHead)
-    return f;
-  const int64_t tile = s.element == Element::kF32 && s.width > 64 ? 32 : 64;
-  for (int64_t h = 0; h < s.heads; ++h) {
-    if (counts[h] < 1) return f;
-    f.table.first[h] = static_cast<int32_t>(f.total);
-    f.parts.first[h] = static_cast<int32_t>(f.count);
-    f.total += counts[h];
-    f.count += (counts[h] + tile - 1) / tile;
-  }
-  f.table.first[s.heads] = static_cast<int32_t>(f.total);
-  f.parts.first[s.heads] = static_cast<int32_t>(f.count);
-  f.valid = true;
-  return f;
 }
 
 }  // namespace dofla::cuda

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "dofla/ops/cuda/feature_parts.cuh"
 #include "dofla/ops/cuda/launch.cuh"
-#include "dofla/ops/cuda/linear_attention_chunk.cuh"
+#include "dofla/ops/cuda/linear_attention_kernels.h"
+#include "dofla/ops/cuda/tile_mma.cuh"
 
 namespace dofla::cuda {
 namespace {

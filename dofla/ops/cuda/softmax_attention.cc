@@ -14,38 +14,40 @@ Tensor workspace_of(int64_t bytes, const Tensor& x) {
   return Tensor({bytes}, DType::kU8, x.device());
 }
 
-void attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys, Tensor& out,
-            float* log_sum) {
+}  // namespace
+
+void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys, Tensor& out,
+                       Tensor* log_sum) {
   const SoftmaxAttentionShape shape = shape_of(q, k, keys);
   Tensor workspace = workspace_of(softmax_attention_workspace_bytes(shape), q);
+  if (log_sum != nullptr)
+    *log_sum = Tensor({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
   cuda_check(
       launch_softmax_attention(shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(out),
-                               log_sum, workspace.mutable_raw(), stream_of(q)),
+                               log_sum == nullptr ? nullptr : mutable_floats(*log_sum),
+                               workspace.mutable_raw(), stream_of(q)),
       "softmax attention");
 }
 
-}  // namespace
-
-void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
-                       Tensor& out) {
-  attend(q, k, v, keys, out, nullptr);
-}
-
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
-                                                     const Tensor& v, const Tensor& grad_out) {
-  Tensor out(grad_out.shape(), q.dtype(), q.device());
-  Tensor log_sum({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
-  attend(q, k, v, k.size(2), out, mutable_floats(log_sum));
+                                                     const Tensor& v, const Tensor& grad_out,
+                                                     const AttentionTape& known) {
+  AttentionTape tape = known;
+  if (!tape.log_sum.defined()) {
+    tape.out = Tensor(grad_out.shape(), q.dtype(), q.device());
+    softmax_attention(q, k, v, k.size(2), tape.out, &tape.log_sum);
+  }
   const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
   dofla::SoftmaxAttentionGradients gradients = {like(q), like(k), like(v)};
   const SoftmaxAttentionShape shape = shape_of(q, k, k.size(2));
   Tensor workspace = workspace_of(softmax_attention_backward_workspace_bytes(shape), q);
-  cuda_check(launch_softmax_attention_backward(
-                 shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(std::as_const(out)),
-                 floats(log_sum), token_heads_of(grad_out),
-                 {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
-                 workspace.mutable_raw(), stream_of(q)),
-             "softmax attention backward");
+  cuda_check(
+      launch_softmax_attention_backward(
+          shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(std::as_const(tape.out)),
+          floats(tape.log_sum), token_heads_of(grad_out),
+          {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
+          workspace.mutable_raw(), stream_of(q)),
+      "softmax attention backward");
   return gradients;
 }
 

@@ -5,10 +5,12 @@
 
 namespace dofla::cuda {
 
-void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
-                       Tensor& out);
+// Fills in `log_sum` unless it is null.
+void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys, Tensor& out,
+                       Tensor* log_sum);
 
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
-                                                     const Tensor& v, const Tensor& grad_out);
+                                                     const Tensor& v, const Tensor& grad_out,
+                                                     const AttentionTape& tape);
 
 }  // namespace dofla::cuda

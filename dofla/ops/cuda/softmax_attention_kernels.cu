@@ -1,23 +1,15 @@
 // Blocks of queries pass over tiles of keys and keep, for every row, the largest logit so far and
 // sums relative to it.
 #include <algorithm>
-#include <cmath>
 
 #include "dofla/ops/cuda/attention_parts.h"
-#include "dofla/ops/cuda/fragment.cuh"
-#include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/launch.cuh"
-#include "dofla/ops/cuda/softmax_attention_kernels.h"
+#include "dofla/ops/cuda/softmax_attention_forward.cuh"
 
 namespace dofla::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr float kLn2 = 0.6931471805599453f;
-// Sums are rescaled only when a logit exceeds their reference by this power of 2: between
-// rescalings terms stay below it, far from overflow, and the result does not depend on the
-// reference.
-constexpr float kRescaleAt = 8.0f;
 
 template <class T, int kWidth>
 struct Tiling {
@@ -30,87 +22,8 @@ struct Tiling {
   static constexpr int kQueryElements = kQueryTile * kStride, kKeyElements = kKeyTile * kStride;
   // Queries, and two stages of keys and values.
   static constexpr size_t kSharedBytes = (kQueryElements + 4 * kKeyElements) * sizeof(T);
+  using Sums = RowSums<kWidth>[kRowBlocks];
 };
-
-struct ForwardArguments {
-  HeadRows q, k, v;
-  HeadRowsOut out;
-  float* log_sum;  // [B, H, T] or null
-  int heads, group, queries, keys, width, query_tiles;
-  float log2_scale;  // log₂ e / √D
-  bool packed, packed_out;
-  int splits, tiles_per_split;
-  float* parts;      // [B, H·splits, T, D] when splits > 1
-  float* part_logs;  // [B, H·splits, T]
-};
-
-// The sums of one warp.
-template <class T, int kWidth>
-struct Sums {
-  using Tiles = Tiling<T, kWidth>;
-  float values[Tiles::kRowBlocks][kWidth / 8][4] = {};
-  float largest[Tiles::kRowBlocks][2];  // logit that the sums are relative to
-  float total[Tiles::kRowBlocks][2] = {};
-};
-
-// Replaces logits by exp2(logit − largest), moving `largest` when it must.
-template <class T, int kWidth, int kBlocks>
-__device__ __forceinline__ void exponentiate(
-    float (&logits)[Tiling<T, kWidth>::kRowBlocks][kBlocks][4], float scale,
-    Sums<T, kWidth>& sums) {
-  constexpr int kRowBlocks = Tiling<T, kWidth>::kRowBlocks;
-  float top[kRowBlocks][2];
-  bool rescale = false;
-#pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = -INFINITY;
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n)
-        most = fmaxf(most, fmaxf(logits[r][n][2 * half], logits[r][n][2 * half + 1]));
-      top[r][half] = quad_max(most);
-      rescale |= (top[r][half] - sums.largest[r][half]) * scale > kRescaleAt;
-    }
-  }
-  if (__any_sync(kWholeWarp, rescale)) {
-#pragma unroll
-    for (int r = 0; r < kRowBlocks; ++r) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float largest = fmaxf(sums.largest[r][half], top[r][half]);
-        // A row that has seen nothing has nothing to rescale.
-        const float shrink =
-            largest == -INFINITY ? 1.0f : fast_exp2((sums.largest[r][half] - largest) * scale);
-        sums.largest[r][half] = largest;
-        sums.total[r][half] *= shrink;
-#pragma unroll
-        for (int n = 0; n < kWidth / 8; ++n) {
-          sums.values[r][n][2 * half] *= shrink;
-          sums.values[r][n][2 * half + 1] *= shrink;
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float largest = sums.largest[r][half];
-      const float shift = largest == -INFINITY ? 0.0f : largest * scale;
-      float total = 0;
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          logits[r][n][i] = fast_exp2(fmaf(logits[r][n][i], scale, -shift));
-          total += logits[r][n][i];
-        }
-      }
-      sums.total[r][half] += total;
-    }
-  }
-}
 
 // One tile of keys and values for the rows of one warp. `limit` is the last key that the warp's
 // first row sees, counted from the tile's first key.
@@ -118,7 +31,7 @@ template <class T, int kWidth, class LoadQuery>
 __device__ __forceinline__ void attend_tile(const LoadQuery& load_query,
                                             Tile<T, Tiling<T, kWidth>::kStride> keys,
                                             Tile<T, Tiling<T, kWidth>::kStride> values, int limit,
-                                            float scale, Sums<T, kWidth>& sums) {
+                                            float scale, typename Tiling<T, kWidth>::Sums& sums) {
   using Tiles = Tiling<T, kWidth>;
   constexpr int kRowBlocks = Tiles::kRowBlocks, kBlocks = Tiles::kKeyTile / 8;
   float logits[kRowBlocks][kBlocks][4] = {};
@@ -135,19 +48,12 @@ __device__ __forceinline__ void attend_tile(const LoadQuery& load_query,
         multiply_add(logits[r][2 * n], logits[r][2 * n + 1], query[r], key);
     }
   }
-  if (limit < Tiles::kKeyTile - 1) {
-    const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
 #pragma unroll
-    for (int r = 0; r < kRowBlocks; ++r) {
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (8 * n + 2 * c + i % 2 > limit + 16 * r + g + i / 2 * 8) logits[r][n][i] = -INFINITY;
-      }
-    }
+  for (int r = 0; r < kRowBlocks; ++r) {
+    if (limit + 16 * r < Tiles::kKeyTile - 1) mask_later(logits[r], limit + 16 * r);
+    float shrink[2];
+    if (exponentiate(logits[r], scale, sums[r], shrink)) shrink_rows(shrink, sums[r].values);
   }
-  exponentiate<T, kWidth, kBlocks>(logits, scale, sums);
   RoundedSums<T, kBlocks> weights[kRowBlocks];
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r) {
@@ -164,39 +70,14 @@ __device__ __forceinline__ void attend_tile(const LoadQuery& load_query,
       const auto value = load_right_transposed(values, 16 * n, 16 * k);
 #pragma unroll
       for (int r = 0; r < kRowBlocks; ++r)
-        multiply_add(sums.values[r][2 * n], sums.values[r][2 * n + 1], weights[r].left(k), value);
-    }
-  }
-}
-
-// Divides the sums of a warp whose first row is query `first`, and writes what belongs to queries.
-template <class T, int kWidth, class Out>
-__device__ __forceinline__ void write_rows(const Sums<T, kWidth>& sums, int first, int queries,
-                                           int width, bool paired, float scale, Out* out,
-                                           int64_t step, float* log_sum) {
-  const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-#pragma unroll
-  for (int r = 0; r < Tiling<T, kWidth>::kRowBlocks; ++r) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float total = quad_sum(sums.total[r][half]);
-      const int row = first + 16 * r + 8 * half + g;
-      if (row >= queries) continue;
-      const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-#pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n)
-        store_two(out + row * step, 8 * n + 2 * c, width, paired,
-                  sums.values[r][n][2 * half] * inverse, sums.values[r][n][2 * half + 1] * inverse);
-      if (log_sum != nullptr && c == 0)
-        log_sum[row] =
-            total > 0.0f ? sums.largest[r][half] * scale * kLn2 + logf(total) : -INFINITY;
+        multiply_add(sums[r].values[2 * n], sums[r].values[2 * n + 1], weights[r].left(k), value);
     }
   }
 }
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
-    softmax_attention(const __grid_constant__ ForwardArguments a) {
+    softmax_attention(const __grid_constant__ SoftmaxForwardArguments a) {
   using Tiles = Tiling<T, kWidth>;
   constexpr int kRowBlocks = Tiles::kRowBlocks, kKeyTile = Tiles::kKeyTile;
   T* shared = reinterpret_cast<T*>(shared_memory());
@@ -205,17 +86,15 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
     return Tile<T, Tiles::kStride>{shared + Tiles::kQueryElements +
                                    (tile % 2 * 2 + which) * Tiles::kKeyElements};
   };
-  // Late queries see more keys: they go first, so that the multiprocessors finish together.
-  const int tile_of_head = a.query_tiles - 1 - static_cast<int>(blockIdx.x) % a.query_tiles;
-  const int index = blockIdx.x / a.query_tiles, b = index / a.heads, h = index % a.heads;
-  const int first_query = tile_of_head * Tiles::kQueryTile, past = a.keys - a.queries;
+  const BlockPlace at = place_of_block(a);
+  const int first_query = at.query_tile * Tiles::kQueryTile, past = a.keys - a.queries;
   const int rows = min(Tiles::kQueryTile, a.queries - first_query);
   const int visible = past + first_query + rows, split = blockIdx.y;
   const int begin = split * a.tiles_per_split;
   const int end = min((visible + kKeyTile - 1) / kKeyTile, begin + a.tiles_per_split);
 
-  const T* keys = head_of<T>(a.k, b, h / a.group);
-  const T* values = head_of<T>(a.v, b, h / a.group);
+  const T* keys = head_of<T>(a.k, at.b, at.h / a.group);
+  const T* values = head_of<T>(a.v, at.b, at.h / a.group);
   const auto load_keys = [&](int tile) {
     const int first = tile * kKeyTile;
     load_rows<kKeyTile, kWidth, kThreads>(stage(tile, 0), keys + first * a.k.token_step,
@@ -225,14 +104,12 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
     commit_copies();
   };
   const int warp_row = threadIdx.x / 32 * 16 * kRowBlocks;  // in the tile
-  Sums<T, kWidth> sums;
-#pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r) sums.largest[r][0] = sums.largest[r][1] = -INFINITY;
+  typename Tiles::Sums sums;
 
   if (begin < end) {
     load_rows<Tiles::kQueryTile, kWidth, kThreads>(
-        query_tile, head_of<T>(a.q, b, h) + first_query * a.q.token_step, a.q.token_step, rows,
-        a.width, a.packed);
+        query_tile, head_of<T>(a.q, at.b, at.h) + first_query * a.q.token_step, a.q.token_step,
+        rows, a.width, a.packed);
     load_keys(begin);
     wait_for_copies<0>();
     __syncthreads();
@@ -262,31 +139,21 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
       __syncthreads();
     }
   }
-  if (a.splits > 1) {
-    const int64_t part = (int64_t{b} * a.heads + h) * a.splits + split;
-    write_rows(sums, first_query + warp_row, a.queries, a.width, a.width % 2 == 0, a.log2_scale,
-               a.parts + part * a.queries * a.width, a.width, a.part_logs + part * a.queries);
-  } else {
-    write_rows(sums, first_query + warp_row, a.queries, a.width, a.packed_out, a.log2_scale,
-               head_of<T>(a.out, b, h), a.out.token_step,
-               a.log_sum == nullptr ? nullptr : a.log_sum + (int64_t{b} * a.heads + h) * a.queries);
-  }
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+    write_result<T>(a, at, split, first_query + warp_row + 16 * r, sums[r]);
 }
 
-// How many blocks share the keys of a query tile: enough in all to fill a large GPU twice.
-int splits_of(const SoftmaxAttentionShape& s, int64_t query_tile, int64_t key_tile) {
-  constexpr int64_t kEnoughBlocks = 264;
-  const int64_t blocks = s.batch * s.heads * ((s.queries + query_tile - 1) / query_tile);
-  const int64_t key_tiles = (s.keys + key_tile - 1) / key_tile;
+// How many blocks share the keys of a query tile: enough in all to fill a large GPU twice. The
+// tiles are those of the fastest kernels; those of others are smaller.
+int splits_of(const SoftmaxAttentionShape& s) {
+  constexpr int64_t kEnoughBlocks = 264, kQueryTile = 128, kKeyTile = 64;
+  const int64_t blocks = s.batch * s.heads * ((s.queries + kQueryTile - 1) / kQueryTile);
+  const int64_t key_tiles = (s.keys + kKeyTile - 1) / kKeyTile;
   if (blocks == 0 || blocks >= kEnoughBlocks / 2 || s.heads > kMostHeads) return 1;
   const int64_t wanted = std::min(key_tiles, (kEnoughBlocks + blocks - 1) / blocks);
   const int64_t tiles_per_split = (key_tiles + wanted - 1) / wanted;
   return static_cast<int>((key_tiles + tiles_per_split - 1) / tiles_per_split);
-}
-
-template <class T, int kWidth>
-int splits_of(const SoftmaxAttentionShape& s) {
-  return splits_of(s, Tiling<T, kWidth>::kQueryTile, Tiling<T, kWidth>::kKeyTile);
 }
 
 bool valid(const SoftmaxAttentionShape& s) {
@@ -294,49 +161,54 @@ bool valid(const SoftmaxAttentionShape& s) {
          s.width <= kWidestHead;
 }
 
-template <class T, int kWidth>
-cudaError_t launch_forward(const SoftmaxAttentionShape& s, ForwardArguments a, void* workspace,
+// Warpgroups take 64 queries and 64 columns at a time: fewer leave most of their work idle.
+bool suits_warpgroups(const SoftmaxAttentionShape& s, const SoftmaxForwardArguments& a) {
+  return s.element == Element::kBF16 && a.packed && s.queries >= 64 && s.width > 32 &&
+         warpgroups_available();
+}
+
+void set_tiles(int query_tile, int key_tile, SoftmaxForwardArguments& a) {
+  a.query_tiles = (a.queries + query_tile - 1) / query_tile;
+  a.tiles_per_split = ((a.keys + key_tile - 1) / key_tile + a.splits - 1) / a.splits;
+}
+
+template <class T>
+cudaError_t launch_tiles(SoftmaxForwardArguments a, cudaStream_t stream) {
+  return with_width(a.width, [&](auto width) {
+    using Tiles = Tiling<T, decltype(width)::value>;
+    set_tiles(Tiles::kQueryTile, Tiles::kKeyTile, a);
+    const dim3 grid(static_cast<unsigned>(a.batch * a.heads * a.query_tiles),
+                    static_cast<unsigned>(a.splits));
+    return launch(softmax_attention<T, decltype(width)::value>, grid, kThreads, Tiles::kSharedBytes,
+                  stream, a);
+  });
+}
+
+cudaError_t launch_forward(const SoftmaxAttentionShape& s, SoftmaxForwardArguments a,
                            cudaStream_t stream) {
-  using Tiles = Tiling<T, kWidth>;
-  const int64_t key_tiles = (s.keys + Tiles::kKeyTile - 1) / Tiles::kKeyTile;
-  a.query_tiles = static_cast<int>((s.queries + Tiles::kQueryTile - 1) / Tiles::kQueryTile);
-  a.splits = splits_of<T, kWidth>(s);
-  a.tiles_per_split = static_cast<int>((key_tiles + a.splits - 1) / a.splits);
-  const int64_t parts = s.heads * a.splits;
-  a.parts = static_cast<float*>(workspace);
-  a.part_logs = a.parts + s.batch * parts * s.queries * s.width;
-  const dim3 grid(static_cast<unsigned>(s.batch * s.heads * a.query_tiles),
-                  static_cast<unsigned>(a.splits));
-  const cudaError_t status =
-      launch(softmax_attention<T, kWidth>, grid, kThreads, Tiles::kSharedBytes, stream, a);
-  if (status != cudaSuccess || a.splits == 1) return status;
-  PartTable table;
-  for (int h = 0; h <= s.heads; ++h) table.first[h] = h * a.splits;
-  return launch_merge_parts({s.element, s.batch, s.heads, parts, s.queries, s.width}, table,
-                            a.parts, a.part_logs, a.out, a.log_sum, stream);
+  if (suits_warpgroups(s, a)) {
+    set_tiles(kWarpgroupQueryTile, kWarpgroupKeyTile, a);
+    return launch_warpgroup_forward(a, stream);
+  }
+  return s.element == Element::kF32 ? launch_tiles<float>(a, stream)
+                                    : launch_tiles<__nv_bfloat16>(a, stream);
 }
 
 }  // namespace
 
 int64_t softmax_attention_workspace_bytes(const SoftmaxAttentionShape& s) {
-  int64_t bytes = 0;
-  with_width(s.width, [&](auto width) {
-    constexpr int kWidth = decltype(width)::value;
-    const int splits = s.element == Element::kF32 ? splits_of<float, kWidth>(s)
-                                                  : splits_of<__nv_bfloat16, kWidth>(s);
-    if (splits > 1) bytes = s.batch * s.heads * splits * s.queries * (s.width + 1) * 4;
-    return cudaSuccess;
-  });
-  return bytes;
+  const int splits = splits_of(s);
+  return splits > 1 ? s.batch * s.heads * splits * s.queries * (s.width + 1) * 4 : 0;
 }
 
 cudaError_t launch_softmax_attention(const SoftmaxAttentionShape& s, const HeadRows& q,
                                      const HeadRows& k, const HeadRows& v, const HeadRowsOut& out,
                                      float* log_sum, void* workspace, cudaStream_t stream) {
   if (!valid(s)) return cudaErrorInvalidValue;
-  ForwardArguments a = {};
+  SoftmaxForwardArguments a = {};
   a.q = q, a.k = k, a.v = v, a.out = out;
   a.log_sum = log_sum;
+  a.batch = static_cast<int>(s.batch);
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.queries = static_cast<int>(s.queries), a.keys = static_cast<int>(s.keys);
   a.width = static_cast<int>(s.width);
@@ -344,12 +216,16 @@ cudaError_t launch_softmax_attention(const SoftmaxAttentionShape& s, const HeadR
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&
              in_packs(v, s.element, s.width);
   a.packed_out = in_packs(out, s.element, s.width);
-  return with_width(s.width, [&](auto width) {
-    constexpr int kWidth = decltype(width)::value;
-    return s.element == Element::kF32
-               ? launch_forward<float, kWidth>(s, a, workspace, stream)
-               : launch_forward<__nv_bfloat16, kWidth>(s, a, workspace, stream);
-  });
+  a.splits = splits_of(s);
+  const int64_t parts = s.heads * a.splits;
+  a.parts = static_cast<float*>(workspace);
+  a.part_logs = a.parts + s.batch * parts * s.queries * s.width;
+  const cudaError_t status = launch_forward(s, a, stream);
+  if (status != cudaSuccess || a.splits == 1) return status;
+  PartTable table;
+  for (int h = 0; h <= s.heads; ++h) table.first[h] = h * a.splits;
+  return launch_merge_parts({s.element, s.batch, s.heads, parts, s.queries, s.width}, table,
+                            a.parts, a.part_logs, a.out, a.log_sum, stream);
 }
 
 }  // namespace dofla::cuda

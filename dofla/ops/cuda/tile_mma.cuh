@@ -88,6 +88,10 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
+__device__ __forceinline__ float fast_exp(float x) {
+  return fast_exp2(x * 1.4426950408889634f);
+}
+
 // Sums or maxima over the four lanes that share the rows of mma_bf16's sums.
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);

@@ -51,9 +51,10 @@ void scatter_heads(const Tensor&, HeadColumns, Tensor&) { refuse(); }
 void rotate(Tensor&, const std::vector<float>&, int64_t) { refuse(); }
 
 Tensor linear_attention(const Tensor&, const Tensor&, const Tensor&, const Features&,
-                        LinearAttentionState&, int64_t) { refuse(); }
+                        LinearAttentionState*, Tensor*) { refuse(); }
 LinearAttentionGradients linear_attention_backward(const Tensor&, const Tensor&, const Tensor&,
-                                                   const Features&, const Tensor&) { refuse(); }
+                                                   const Features&, const Tensor&,
+                                                   const AttentionTape&) { refuse(); }
 
 void matmul(const Tensor&, const Linear&, Tensor&) { refuse(); }
 void matmul_add(const Tensor&, const Linear&, const Tensor&, Tensor&) { refuse(); }
@@ -71,9 +72,11 @@ void layer_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Te
 void rms_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Tensor&,
                        Tensor*) { refuse(); }
 
-void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&) { refuse(); }
+void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&,
+                       Tensor*) { refuse(); }
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor&, const Tensor&, const Tensor&,
-                                                     const Tensor&) { refuse(); }
+                                                     const Tensor&,
+                                                     const AttentionTape&) { refuse(); }
 // clang-format on
 
 }  // namespace dofla::cuda

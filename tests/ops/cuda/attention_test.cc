@@ -35,6 +35,7 @@ class CudaAttention : public test::OnGpu {
   }
   Tensor there(const Tensor& x, DType dtype) const { return x.to(dtype).to(gpu); }
 
+  // Rows of 20 elements do not come in packs of 16 bytes.
   static std::vector<AttentionCase> cases() {
     std::vector<AttentionCase> all;
     for (const int64_t tokens : {1, 63, 64, 65, 1000})
@@ -44,22 +45,51 @@ class CudaAttention : public test::OnGpu {
         {.batch = 3, .key_heads = 2, .tokens = 70, .width = 64, .counts = {1, 16, 140, 64}}));
     return all;
   }
+
+  // Tiles that are whole, and that one token more or less leaves almost empty or almost whole;
+  // every width that has kernels of its own; and enough heads to fill a GPU without sharing out
+  // their keys.
+  static std::vector<AttentionCase> cases_in_packs() {
+    std::vector<AttentionCase> all;
+    for (const int64_t tokens : {1, 63, 64, 65, 127, 129, 1000})
+      all.push_back(reference::random_case(
+          {.key_heads = 2, .tokens = tokens, .width = 64, .counts = {16, 64, 33, 64}}));
+    for (const int64_t width : {32, 80, 96, 128})
+      all.push_back(reference::random_case(
+          {.batch = 2, .key_heads = 1, .tokens = 129, .width = width, .counts = {64, 20}}));
+    for (const int64_t width : {64, 128})
+      all.push_back(reference::random_case(
+          {.batch = 34, .key_heads = 2, .tokens = 129, .width = width, .counts = {64, 8, 8, 8}}));
+    return all;
+  }
+
+  static std::vector<AttentionCase> all_cases() {
+    std::vector<AttentionCase> all = cases();
+    for (AttentionCase& c : cases_in_packs()) all.push_back(std::move(c));
+    return all;
+  }
+
+  static std::string name_of(const AttentionCase& c, DType dtype) {
+    return fmt::format("{} tokens of {}, {} × {} heads, {}", c.tokens, c.width, c.batch, c.heads,
+                       name(dtype));
+  }
 };
 
 TEST_F(CudaAttention, Softmax) {
-  for (const AttentionCase& c : cases())
+  for (const AttentionCase& c : all_cases())
     for (const auto& [dtype, relative] : kPrecisions) {
       const Inputs x = rounded(c, dtype);
-      const std::string what = fmt::format("{} tokens, {}", c.tokens, name(dtype));
+      const std::string what = name_of(c, dtype);
       const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
-      expect_close(softmax_attention(q, k, v, c.tokens), softmax_attention(x.q, x.k, x.v, c.tokens),
-                   relative, what);
+      AttentionTape tape;
+      expect_close(softmax_attention(q, k, v, c.tokens, &tape),
+                   softmax_attention(x.q, x.k, x.v, c.tokens), relative, what);
       Random random(3);
       const Tensor grad = test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random)
                               .to(dtype)
                               .to(DType::kF32);
       const auto cpu = softmax_attention_backward(x.q, x.k, x.v, grad);
-      const auto result = softmax_attention_backward(q, k, v, there(grad, dtype));
+      const auto result = softmax_attention_backward(q, k, v, there(grad, dtype), tape);
       // Sums over keys or queries, with terms of either sign.
       const double sums = relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 8);
       if (c.tokens > 1) expect_close(result.q, cpu.q, sums, what + ", grad_q");
@@ -69,23 +99,26 @@ TEST_F(CudaAttention, Softmax) {
 }
 
 TEST_F(CudaAttention, Linear) {
-  for (const AttentionCase& c : cases())
+  for (const AttentionCase& c : all_cases())
     for (const auto& [dtype, relative] : kPrecisions) {
       const Inputs x = rounded(c, dtype);
       const Features features = c.features(), on_gpu = features.to(gpu);
-      const std::string what = fmt::format("{} tokens, {}", c.tokens, name(dtype));
+      const std::string what = name_of(c, dtype);
       const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
       LinearAttentionState state = new_linear_attention_state(c.batch, features);
       LinearAttentionState gpu_state = new_linear_attention_state(c.batch, on_gpu);
       expect_close(linear_attention(q, k, v, on_gpu, &gpu_state),
                    linear_attention(x.q, x.k, x.v, features, &state), relative, what);
       expect_close(gpu_state.b, state.b, 2 * relative, what + ", state");
+      AttentionTape tape;
+      linear_attention(q, k, v, on_gpu, nullptr, kLinearAttentionChunk, &tape);
       Random random(3);
       const Tensor grad = test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random)
                               .to(dtype)
                               .to(DType::kF32);
       const auto cpu = linear_attention_backward(x.q, x.k, x.v, features, grad);
-      const auto result = linear_attention_backward(q, k, v, on_gpu, there(grad, dtype));
+      const auto result = linear_attention_backward(q, k, v, on_gpu, there(grad, dtype),
+                                                    kLinearAttentionChunk, tape);
       const double sums = relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 4);
       expect_close(result.v, cpu.v, sums, what + ", grad_v");
       if (c.tokens == 1) continue;  // the output is v itself: the other gradients are rounding
@@ -94,6 +127,33 @@ TEST_F(CudaAttention, Linear) {
       expect_close(result.z, cpu.z, sums, what + ", grad_z");
       expect_close(result.log_alpha, cpu.log_alpha, sums, what + ", grad_log_alpha");
     }
+}
+
+// A backward without the forward's tape computes the same.
+TEST_F(CudaAttention, BackwardWithoutATape) {
+  const AttentionCase c = reference::random_case(
+      {.batch = 2, .key_heads = 1, .tokens = 129, .width = 64, .counts = {64, 20}});
+  const Tensor q = there(c.q_tensor(), DType::kBF16), k = there(c.k_tensor(), DType::kBF16),
+               v = there(c.v_tensor(), DType::kBF16);
+  Random random(3);
+  const Tensor grad =
+      there(test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random), DType::kBF16);
+  const auto expect_same = [&](const Tensor& x, const Tensor& y, const char* what) {
+    EXPECT_TRUE(test::same_bits(here(x), here(y))) << what;
+  };
+  AttentionTape tape;
+  softmax_attention(q, k, v, c.tokens, &tape);
+  const auto softmax = softmax_attention_backward(q, k, v, grad, tape);
+  const auto softmax_again = softmax_attention_backward(q, k, v, grad);
+  expect_same(softmax.q, softmax_again.q, "softmax grad_q");
+  expect_same(softmax.k, softmax_again.k, "softmax grad_k");
+  const Features features = c.features().to(gpu);
+  linear_attention(q, k, v, features, nullptr, kLinearAttentionChunk, &tape);
+  const auto linear =
+      linear_attention_backward(q, k, v, features, grad, kLinearAttentionChunk, tape);
+  const auto linear_again = linear_attention_backward(q, k, v, features, grad);
+  expect_same(linear.q, linear_again.q, "linear grad_q");
+  expect_same(linear.z, linear_again.z, "linear grad_z");
 }
 
 // One token at a time, each with the state of the one before, is what the whole sequence gives.

@@ -1,0 +1,18 @@
+// What the backward of an attention takes over from its forward.
+#pragma once
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+// Filled by a forward over a whole sequence. A backward that gets an empty one, or one without log
+// sums, computes them again; the CPU's keeps to its own and hands out none.
+struct AttentionTape {
+  Tensor out;      // [B, T, H, D], what the forward returned
+  Tensor log_sum;  // [B, H, T] F32: logarithms of the denominators, or undefined
+};
+
+// Throws std::invalid_argument unless the tape is empty or that of a forward of these queries.
+void require_tape(const AttentionTape& tape, const Tensor& q);  // [B, H, T, D]
+
+}  // namespace dofla
