@@ -88,14 +88,15 @@ Command add_dof(CLI::App& program) {
       ->capture_default_str()
       ->type_name("N")
       ->check(seed_number());
-  app->add_option("--out", options->out, "save the spectra of all heads, for dofla plan")
+  app->add_option("--out", options->out, "save what was measured of all heads, for dofla plan")
       ->type_name("F");
   add_json_flag(*app, options->json);
   app->footer(
       "The teacher reads the text; J of the queries and keys of every head are drawn, all equally\n"
       "likely; the degrees of freedom are tr Σ(Σ+λI)⁻¹ of their Gram matrix Σ. A layer has those "
       "of\n"
-      "its largest head, marked by a star. The file of --out answers for any λ from 2^-16 up.\n\n"
+      "its largest head, marked by a star. The file of --out answers for any λ from 2^-16 up;\n"
+      "measured on a GPU, for powers of two from 2^-16 to 1 and the λ that was asked for.\n\n"
       "Example:\n  dofla dof path/to/gpt2 --data train.jsonl.zst --out dof.json\n\n"
       "JSON:\n  {\"gram\", \"lambda\", \"samples\", \"draws\", \"sequences\", \"length\", "
       "\"seed\", "

@@ -54,7 +54,9 @@ FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
     return init_features(plan, draw);
   QueryKeySampler sampler(teacher.config(), {options.dof.sample.samples, 1, options.seed});
   observe(sampler.observer());
-  draw.samples = [&](int64_t layer, int64_t head) { return sampler.sample(layer, head, 0); };
+  draw.samples = [&](int64_t layer, int64_t head) {
+    return sampler.sample(layer, head, 0).to(Device());
+  };
   return init_features(plan, draw);
 }
 

@@ -3,9 +3,11 @@
 #include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
 #include "dofla/core/error.h"
+#include "dofla/core/random.h"
 #include "dofla/distill/feature_map.h"
 #include "dofla/distill/train.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/ops/ridge_traces.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/train/direct.h"
 
@@ -90,6 +92,24 @@ void inference(const Checkpoint& checkpoint, const Transformer& teacher, const T
   fmt::print("{:34} {:8.3f} ms/token\n", "linear decode, batch 1", decode / kTokens);
 }
 
+// All heads of GPT-2 small at one λ, Gram matrices included. The rate counts the operations of a
+// Cholesky factor and of its inverse.
+void degrees_of_freedom(const Device& gpu) {
+  constexpr int64_t kHeads = 144, J = 2048, D = 64;
+  Tensor samples({kHeads, J, D});
+  Random random(1);
+  for (int64_t i = 0; i < samples.count(); ++i)
+    samples.data<float>()[i] = static_cast<float>(random.normal());
+  const Tensor there = samples.to(gpu);
+  const double lambda = 0x1p-8;
+  const double time = milliseconds(gpu, 5, [&] {
+    ridge_traces(there, GramScale::kTrace, {&lambda, 1});
+  });
+  constexpr double operations = 2.0 / 3 * kHeads * J * J * J;
+  fmt::print("{:34} {:8.1f} ms, {:.1f} TFLOP/s in float64\n", "DoF, 144 heads, J = 2048", time,
+             operations / (1e-3 * time) / 1e12);
+}
+
 void run() {
   const Device gpu = Device::cuda();
   fmt::print("{}\n", gpu.description());
@@ -105,6 +125,7 @@ void run() {
              100 * kBatch * forward_operations(teacher, tokens) / (1e-3 * forward) / peak);
   training(checkpoint, teacher, ids, gpu);
   inference(checkpoint, teacher, ids, gpu);
+  degrees_of_freedom(gpu);
 }
 
 }  // namespace

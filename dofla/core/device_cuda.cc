@@ -109,6 +109,14 @@ void CudaContext::release(void* block) {
   in_use_.erase(found);
 }
 
+size_t CudaContext::available_bytes() {
+  size_t available = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&available, &total), "asking for the GPU's memory");
+  const std::lock_guard lock(mutex_);
+  for (const auto& [size, block] : free_) available += size;
+  return available;
+}
+
 void CudaContext::return_unused_blocks() {
   cudaStreamSynchronize(stream_);
   for (const auto& [size, block] : free_) cudaFree(block);

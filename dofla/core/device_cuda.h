@@ -41,6 +41,7 @@ class CudaContext {
   // driver for memory. Safe without waiting because all work is ordered by the one stream.
   void* allocate(size_t bytes);
   void release(void* block);
+  size_t available_bytes();  // that the driver or the kept blocks could give
 
  private:
   void return_unused_blocks();

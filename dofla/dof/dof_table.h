@@ -1,5 +1,6 @@
-// What was measured of a model: the spectrum of every head's Gram matrix, for every draw. The
-// degrees of freedom at any λ follow from it without the model.
+// What was measured of a model, for every draw of every head. On the CPU that is the spectrum of
+// the head's Gram matrix, from which the degrees of freedom at any λ follow without the model. A
+// GPU gives no spectra, but degrees of freedom at many λ.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +15,26 @@ namespace dofla {
 // How exact N_λ from a table's spectra is, relative, at the smallest λ; the error falls as 1/λ, to
 // a few 1e-6 at 2⁻⁸. Two draws of the samples differ by far more.
 inline constexpr double kTableTolerance = 1e-3;
+// What rounding may take from N_λ, relative, before a table refuses to tell it.
+inline constexpr double kLargestRounding = 1e-3;
 
 struct DofTable {
   ModelIdentity model;
   GramScale gram = GramScale::kTrace;
   double lambda = 0x1p-8;            // the one that was asked for; others can be asked later
-  double smallest_lambda = 0x1p-16;  // the spectra answer for N_λ down to here
+  double smallest_lambda = 0x1p-16;  // the table answers for N_λ down to here
   int64_t samples = 0;               // J
   int64_t draws = 0;                 // R
   int64_t sequences = 0;             // of text, and their length in tokens
   int64_t length = 0;
   uint64_t seed = 0;
   std::vector<std::vector<double>> spectra;  // [layers, heads, draws], eigenvalues largest first
+  // From a GPU, in the place of spectra: the λ that were measured, and N_λ at each, [layers, heads,
+  // draws] of as many values. NaN where λ is lost in the rounding of double precision.
+  std::vector<double> lambdas;
+  std::vector<std::vector<double>> values;
 
+  bool has_spectra() const { return lambdas.empty(); }
   const std::vector<double>& spectrum(int64_t layer, int64_t head, int64_t draw) const;
 };
 
@@ -45,12 +53,12 @@ struct DofRow {
   const DofEstimate& largest() const { return heads[static_cast<size_t>(largest_head)]; }
 };
 
-// One row a layer. Throws Error if λ is not positive, is below the table's smallest, or is lost in
-// the rounding of a Gram matrix that was not scaled.
+// One row a layer. Throws Error if λ is not positive, is none that the table answers for, or is
+// lost in the rounding of a Gram matrix that was not scaled.
 std::vector<DofRow> degrees_of_freedom(const DofTable& table, double lambda);
 
 // {"gram","lambda","samples","draws",…,"layers":[{"dof","spread","heads":[{"dof","spread"}]}]} at
-// the table's λ: the file of the table without its spectra.
+// the table's λ: the file of the table without its spectra or values.
 Json dof_summary(const DofTable& table);
 
 // The file of the table, "format": "dofla.dof". Eigenvalues are written with ten digits. Loading

@@ -95,4 +95,12 @@ double rounding_error(std::span<const double> spectrum, int64_t samples, double 
   return error;
 }
 
+double degrees_of_freedom(double gram_trace, double inverse_trace, int64_t samples, double lambda,
+                          double largest_error) {
+  const auto J = static_cast<double>(samples);
+  const double dof = J - lambda * inverse_trace;
+  const double error = std::sqrt(J) * kEpsilon * gram_trace * inverse_trace;
+  return error <= largest_error * dof ? dof : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace dofla

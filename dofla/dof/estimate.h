@@ -35,4 +35,10 @@ double degrees_of_freedom(std::span<const double> spectrum, double lambda);
 // √J · eps · e₁. Large where λ is lost beside e₁, as it is in matrices that are not scaled.
 double rounding_error(std::span<const double> spectrum, int64_t samples, double lambda);
 
+// Where only tr Σ and tr(Σ+λI)⁻¹ are known: N_λ, or NaN if rounding may have moved it by more than
+// `largest_error` of it. e₁ is at most tr Σ, and N_λ moves by at most tr(Σ+λI)⁻¹ times as much as
+// the eigenvalues do.
+double degrees_of_freedom(double gram_trace, double inverse_trace, int64_t samples, double lambda,
+                          double largest_error);
+
 }  // namespace dofla

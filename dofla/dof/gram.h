@@ -11,16 +11,9 @@
 #include <vector>
 
 #include "dofla/core/tensor.h"
+#include "dofla/ops/gram_scale.h"
 
 namespace dofla {
-
-// What K is divided by.
-enum class GramScale {
-  kTrace,    // its trace: Σ has trace 1
-  kMax,      // its largest entry, which lies on the diagonal
-  kSamples,  // J: the operator of the paper's theory, on the empirical measure
-  kNone,     // 1: as the paper's algorithm is printed
-};
 
 std::string_view name(GramScale scale);  // "trace", "max", "samples", "none"
 std::optional<GramScale> gram_scale_from_name(std::string_view name);

@@ -5,6 +5,7 @@
 
 #include "dofla/core/parallel.h"
 #include "dofla/dof/estimate.h"
+#include "dofla/ops/ridge_traces.h"
 
 namespace dofla {
 namespace {
@@ -35,6 +36,16 @@ std::vector<double> head_spectrum(const Tensor& sample, const DofTable& table) {
                   {.smallest_lambda = table.smallest_lambda, .tolerance = kTableTolerance});
 }
 
+// The λ that a table from a GPU answers for: every power of two that one with spectra would be
+// asked for in a report, and the one that was asked for.
+std::vector<double> lambdas_with(double asked) {
+  std::vector<double> lambdas;
+  for (double lambda = 1; lambda >= DofTable{}.smallest_lambda; lambda /= 2)
+    lambdas.push_back(lambda);
+  if (std::find(lambdas.begin(), lambdas.end(), asked) == lambdas.end()) lambdas.push_back(asked);
+  return lambdas;
+}
+
 }  // namespace
 
 void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress) {
@@ -57,6 +68,29 @@ void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress
   });
 }
 
+void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress& progress) {
+  constexpr int64_t kBetweenReports = 144;
+  const Tensor samples = sampler.samples();
+  const int64_t count = samples.size(0), in_layer = table.model.heads * table.draws;
+  table.lambdas = lambdas_with(table.lambda);
+  for (int64_t begin = 0; begin < count; begin += kBetweenReports) {
+    const int64_t end = std::min(begin + kBetweenReports, count);
+    const RidgeTraces traces = ridge_traces(samples.slice(begin, end), table.gram, table.lambdas);
+    auto inverse = traces.inverse.begin();
+    for (int64_t i = begin; i < end; ++i) {
+      const double gram = traces.gram[static_cast<size_t>(i - begin)];
+      if (std::isnan(gram))
+        fail("layer {}, head {}: a query or key is not finite", i / in_layer + 1,
+             i % in_layer / table.draws + 1);
+      std::vector<double>& values = table.values.emplace_back();
+      for (const double lambda : table.lambdas)
+        values.push_back(
+            degrees_of_freedom(gram, *inverse++, table.samples, lambda, kLargestRounding));
+    }
+    report(progress, {.stage = "degrees of freedom", .done = end, .total = count, .unit = "heads"});
+  }
+}
+
 DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<int64_t>>& sequences,
                      const DofOptions& options, const Progress& progress) {
   const ModelConfig& config = teacher.config();
@@ -71,7 +105,9 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
                     .sequences = static_cast<int64_t>(sequences.size()),
                     .length = 0,
                     .seed = options.sample.seed,
-                    .spectra = {}};
+                    .spectra = {},
+                    .lambdas = {},
+                    .values = {}};
   int64_t done = 0;
   for (const std::vector<int64_t>& sequence : sequences) {
     const auto length = static_cast<int64_t>(sequence.size());
@@ -84,7 +120,8 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
                       .total = table.sequences,
                       .unit = "sequences"});
   }
-  add_spectra(sampler, table, progress);
+  const auto add = sampler.samples().device().is_cuda() ? add_values : add_spectra;
+  add(sampler, table, progress);
   return table;
 }
 

@@ -19,13 +19,16 @@ struct DofOptions {
 };
 
 // Runs the teacher over the sequences, samples every head's queries and keys, and finds the
-// spectra of their Gram matrices. Throws Error if λ is not positive, if there are fewer vectors
-// than samples asked for, or if a sequence is longer than the teacher's context.
+// spectra of their Gram matrices; where the teacher is on a GPU, their degrees of freedom at λ and
+// at every power of two from 2⁻¹⁶ to 1. Throws Error if λ is not positive, if there are fewer
+// vectors than samples asked for, or if a sequence is longer than the teacher's context.
 DofTable measure_dof(const Transformer& teacher,
                      const std::vector<std::vector<int64_t>>& sequences,  // token ids
                      const DofOptions& options, const Progress& progress = {});
 
-// The same from samples that were taken already. `table` comes with all but its spectra.
+// The same from samples that were taken already, on the CPU and on a GPU. `table` comes with all
+// but its spectra or values.
 void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {});
+void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {});
 
 }  // namespace dofla

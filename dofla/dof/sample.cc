@@ -1,9 +1,9 @@
 #include "dofla/dof/sample.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/rows.h"
 
 namespace dofla {
 
@@ -32,15 +32,29 @@ void Reservoir::skip() {
   next_ += static_cast<int64_t>(passed_over < kNever ? passed_over : kNever);
 }
 
+namespace {
+
+// What places [begin, end) of the stream leave in each of the J slots: the place after `begin`, or
+// −1 where the slot stays as it is. Of places that go to the same slot only the last counts.
+std::vector<int64_t> take(Reservoir& reservoir, int64_t J, int64_t begin, int64_t end) {
+  std::vector<int64_t> places(static_cast<size_t>(J), -1);
+  while (reservoir.next() < end) {
+    const int64_t place = reservoir.next() - begin;
+    places[static_cast<size_t>(reservoir.take())] = place;
+  }
+  return places;
+}
+
+}  // namespace
+
 QueryKeySampler::QueryKeySampler(const ModelConfig& config, const SampleOptions& options)
     : config_(config), options_(options), offered_(static_cast<size_t>(config.layers)) {
   require(options.samples > 0, "samples: expected at least 1, found {}", options.samples);
   require(options.draws > 0, "draws: expected at least 1, found {}", options.draws);
   const int64_t count = config.layers * config.heads * options.draws;
-  head_samples_.reserve(static_cast<size_t>(count));
+  reservoirs_.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
-    head_samples_.push_back(
-        {Reservoir(options.samples, Random(options.seed, static_cast<uint64_t>(i))), {}});
+    reservoirs_.emplace_back(options.samples, Random(options.seed, static_cast<uint64_t>(i)));
 }
 
 void QueryKeySampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
@@ -48,31 +62,30 @@ void QueryKeySampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   const int64_t B = q.size(0), T = q.size(2), D = config_.head_size;
   require_shape(q, {B, config_.heads, T, D}, "q");
   require_shape(k, {B, config_.kv_heads, T, D}, "k");
-  const Tensor all_queries = q.to(Device()).to(DType::kF32);
-  const Tensor all_keys = k.to(Device()).to(DType::kF32);
-  const float* queries = all_queries.data<float>();
-  const float* keys = all_keys.data<float>();
+  const int64_t J = options_.samples, draws = options_.draws;
+  if (!samples_.defined())
+    samples_ = Tensor({static_cast<int64_t>(reservoirs_.size()), J, D}, DType::kF32, q.device());
 
   const int64_t group = config_.heads / config_.kv_heads;
   const int64_t first = offered_[static_cast<size_t>(layer)];
-  const int64_t a_head = options_.draws;
-  parallel_for(config_.heads * a_head, [&](int64_t i) {
-    const int64_t head = i / a_head;
-    HeadSample& into = head_samples_[static_cast<size_t>(layer * config_.heads * a_head + i)];
-    for (int64_t b = 0; b < B; ++b) {
-      const float* head_queries = queries + (b * config_.heads + head) * T * D;
-      const float* head_keys = keys + (b * config_.kv_heads + head / group) * T * D;
-      const int64_t begin = first + b * 2 * T;
-      while (into.reservoir.next() < begin + 2 * T) {
-        const int64_t place = into.reservoir.next() - begin;
-        const float* row = (place % 2 == 0 ? head_queries : head_keys) + place / 2 * D;
-        const int64_t slot = into.reservoir.take();
-        const auto end = static_cast<size_t>((slot + 1) * D);
-        if (into.rows.size() < end) into.rows.resize(end);
-        std::copy_n(row, D, into.rows.data() + slot * D);
-      }
+  std::vector<RowMove> queries, keys;
+  for (int64_t i = 0; i < config_.heads * draws; ++i) {
+    const int64_t sample = layer * config_.heads * draws + i, head = i / draws;
+    const std::vector<int64_t> places =
+        take(reservoirs_[static_cast<size_t>(sample)], J, first, first + B * 2 * T);
+    for (int64_t slot = 0; slot < J; ++slot) {
+      const int64_t place = places[static_cast<size_t>(slot)];
+      if (place < 0) continue;
+      const int64_t b = place / (2 * T), t = place % (2 * T) / 2, to = sample * J + slot;
+      if (place % 2 == 0)
+        queries.push_back({(b * config_.heads + head) * T + t, to});
+      else
+        keys.push_back({(b * config_.kv_heads + head / group) * T + t, to});
     }
-  });
+  }
+  Tensor rows = samples_.reshape({samples_.size(0) * J, D});
+  copy_rows(q.reshape({B * config_.heads * T, D}), queries, rows);
+  copy_rows(k.reshape({B * config_.kv_heads * T, D}), keys, rows);
   offered_[static_cast<size_t>(layer)] += B * 2 * T;
 }
 
@@ -82,24 +95,27 @@ Observer QueryKeySampler::observer() {
   };
 }
 
-const QueryKeySampler::HeadSample& QueryKeySampler::at(int64_t layer, int64_t head,
-                                                       int64_t draw) const {
-  require(layer >= 0 && layer < config_.layers && head >= 0 && head < config_.heads && draw >= 0 &&
-              draw < options_.draws,
-          "no sample for layer {}, head {}, draw {}", layer, head, draw);
-  return head_samples_[static_cast<size_t>((layer * config_.heads + head) * options_.draws + draw)];
-}
-
-Tensor QueryKeySampler::sample(int64_t layer, int64_t head, int64_t draw) const {
-  const HeadSample& from = at(layer, head, draw);
+void QueryKeySampler::require_enough(int64_t layer) const {
   const int64_t offered = offered_[static_cast<size_t>(layer)];
   if (offered < options_.samples)
     fail(
         "{} samples a head were asked for, but the text gave only {} queries and keys: give more "
         "or longer sequences, or ask for fewer samples",
         options_.samples, offered);
-  return Tensor::borrow(from.rows.data(), {options_.samples, config_.head_size}, DType::kF32,
-                        nullptr);
+}
+
+Tensor QueryKeySampler::sample(int64_t layer, int64_t head, int64_t draw) const {
+  require(layer >= 0 && layer < config_.layers && head >= 0 && head < config_.heads && draw >= 0 &&
+              draw < options_.draws,
+          "no sample for layer {}, head {}, draw {}", layer, head, draw);
+  require_enough(layer);
+  const int64_t i = (layer * config_.heads + head) * options_.draws + draw;
+  return samples_.slice(i, i + 1).reshape({options_.samples, config_.head_size});
+}
+
+Tensor QueryKeySampler::samples() const {
+  for (int64_t layer = 0; layer < config_.layers; ++layer) require_enough(layer);
+  return samples_;
 }
 
 }  // namespace dofla

@@ -1,6 +1,6 @@
 // Draws J vectors, all equally likely, from the queries and keys of every head while the model
-// runs. The memory held is that of the samples, layers · heads · draws · J · D floats, however long
-// the text.
+// runs. The samples stay on the device that the model runs on; the memory held is theirs, layers ·
+// heads · draws · J · D floats, however long the text.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class QueryKeySampler {
   // Offers every query and key of B sequences to the samples of one layer. Each query head has a
   // sample of its own, of its queries and of the keys that it attends to. Vectors are offered in
   // the order sequence, token, query before key, so that neither the split of the sequences into
-  // batches nor the number of threads changes the samples.
+  // batches nor the number of threads nor the device changes which are drawn.
   void offer(int64_t layer,
              const Tensor& q,   // [B, H, T, D]
              const Tensor& k);  // [B, Hkv, T, D]
@@ -57,18 +57,17 @@ class QueryKeySampler {
   // The sample of one head, [J, D]; a view of the sampler's memory. Throws Error if fewer than J
   // vectors were offered.
   Tensor sample(int64_t layer, int64_t head, int64_t draw) const;
+  // Those of all heads, [layers · heads · draws, J, D].
+  Tensor samples() const;
 
  private:
-  struct HeadSample {
-    Reservoir reservoir;
-    std::vector<float> rows;  // grows to J · D
-  };
-  const HeadSample& at(int64_t layer, int64_t head, int64_t draw) const;
+  void require_enough(int64_t layer) const;
 
   ModelConfig config_;
   SampleOptions options_;
-  std::vector<int64_t> offered_;          // vectors per head, one count a layer
-  std::vector<HeadSample> head_samples_;  // [layers, heads, draws]
+  std::vector<int64_t> offered_;       // vectors per head, one count a layer
+  std::vector<Reservoir> reservoirs_;  // [layers, heads, draws]
+  Tensor samples_;                     // [layers · heads · draws, J, D], from the first offer on
 };
 
 }  // namespace dofla

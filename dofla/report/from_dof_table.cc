@@ -11,6 +11,7 @@ namespace {
 // The mean over the draws, as far as every draw reaches, at ranks that are even on a logarithm and
 // hold every power of two.
 Curve mean_spectrum(const DofTable& table, int64_t layer, int64_t head) {
+  if (!table.has_spectra()) return {};
   size_t length = table.spectrum(layer, head, 0).size();
   for (int64_t r = 1; r < table.draws; ++r)
     length = std::min(length, table.spectrum(layer, head, r).size());

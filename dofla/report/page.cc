@@ -47,19 +47,29 @@ std::string heat_map_figure(const DofSection& dof, Figures& figures) {
       dof_table_html(dof));
 }
 
-std::string curve_figures(const DofSection& dof, Figures& figures) {
+// What was measured on a GPU comes without spectra.
+bool has_spectra(const DofSection& dof) {
+  return std::any_of(dof.layers.begin(), dof.layers.end(), [](const LayerDof& layer) {
+    return std::any_of(layer.heads.begin(), layer.heads.end(),
+                       [](const HeadDof& head) { return !head.spectrum.empty(); });
+  });
+}
+
+std::string spectra_figure(const DofSection& dof, Figures& figures) {
   const char* others = shows_other_heads(dof) ? "; faint, the others" : "";
-  std::string html = figures.add(
+  return figures.add(
       render_spectra(dof),
       fmt::format("Decay of the spectrum. In colour, the largest head of each layer{}. An "
                   "eigenvalue σ counts as σ/(σ + λ) degrees of freedom: one far above λ, none far "
                   "below.",
                   others),
       spectra_table_html(dof));
-  html += figures.add(render_dof_by_lambda(dof),
-                      "Degrees of freedom of every layer (its largest head) against λ.",
-                      by_lambda_table_html(dof));
-  return html;
+}
+
+std::string by_lambda_figure(const DofSection& dof, Figures& figures) {
+  return figures.add(render_dof_by_lambda(dof),
+                     "Degrees of freedom of every layer (its largest head) against λ.",
+                     by_lambda_table_html(dof));
 }
 
 std::string plan_figure(const PlanSection& plan, Figures& figures) {
@@ -103,8 +113,12 @@ std::string sections(const ReportData& data) {
   Figures figures;
   std::string html;
   if (data.dof || data.plan) html += dof_and_plan(data, figures);
-  if (data.dof && !data.dof->layers.empty())
-    html += section("Spectra", "", curve_figures(*data.dof, figures));
+  if (data.dof && !data.dof->layers.empty()) {
+    const bool spectra = has_spectra(*data.dof);
+    const std::string figure = spectra ? spectra_figure(*data.dof, figures) : "";
+    html +=
+        section(spectra ? "Spectra" : "Other λ", "", figure + by_lambda_figure(*data.dof, figures));
+  }
   if (data.training) {
     std::string charts;
     if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);

@@ -7,6 +7,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/dof/estimate.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/matrices.h"
 #include "tests/support/tables.h"
@@ -17,8 +18,9 @@ namespace {
 class DofTableFile : public ::testing::Test {
  protected:
   // Saves a sound table, changes its JSON, and expects loading to fail with one line about it.
-  void expect_refused(const std::function<void(Json&)>& damage, const std::string& about) {
-    save_dof_table(path_, test::small_table());
+  void expect_refused(const std::function<void(Json&)>& damage, const std::string& about,
+                      const DofTable& table = test::small_table()) {
+    save_dof_table(path_, table);
     Json json = load_json(path_);
     damage(json);
     write_whole(path_, json.dump());
@@ -69,6 +71,58 @@ TEST(DofTable, RefusesLambdasItCannotAnswerFor) {
   table.gram = GramScale::kNone;
   table.spectra[3] = {1e18, 50.0, 0.1};  // 0.1 is rounding
   EXPECT_THROW(degrees_of_freedom(table, 0x1p-8), Error);
+}
+
+TEST(DofTable, AnswersFromValuesAsFromSpectra) {
+  const DofTable spectra = test::small_table();
+  DofTable table = test::with_values(spectra, {1.0, 0x1p-4, 0x1p-8});
+  for (const double lambda : table.lambdas) {
+    const auto rows = degrees_of_freedom(table, lambda),
+               known = degrees_of_freedom(spectra, lambda);
+    for (size_t s = 0; s < 3; ++s) {
+      EXPECT_EQ(rows[s].largest_head, known[s].largest_head);
+      for (size_t h = 0; h < 2; ++h) {
+        EXPECT_EQ(rows[s].heads[h].mean, known[s].heads[h].mean);
+        EXPECT_EQ(rows[s].heads[h].spread, known[s].heads[h].spread);
+      }
+    }
+  }
+  test::expect_error([&] { degrees_of_freedom(table, 0.5); }, {"0.5 was not measured", "--device"});
+  table.values[7][1] = std::nan("");  // layer 2, head 2, second draw
+  test::expect_error([&] { degrees_of_freedom(table, 0x1p-4); },
+                     {"layer 2, head 2", "rounding", "trace or max"});
+  EXPECT_EQ(degrees_of_freedom(table, 1.0).size(), 3u);
+}
+
+TEST_F(DofTableFile, ComesBackWithValues) {
+  DofTable table = test::with_values(test::small_table(), {1.0, 0x1p-8});
+  table.values[3][0] = std::nan("");
+  save_dof_table(path_, table);
+  const DofTable loaded = load_dof_table(path_);
+  EXPECT_EQ(loaded.lambdas, table.lambdas);
+  EXPECT_TRUE(loaded.spectra.empty());
+  ASSERT_EQ(loaded.values.size(), table.values.size());
+  EXPECT_TRUE(std::isnan(loaded.values[3][0]));
+  EXPECT_EQ(loaded.values[3][1], table.values[3][1]);
+  EXPECT_EQ(loaded.values[11], table.values[11]);
+}
+
+TEST_F(DofTableFile, RefusesDamagedValues) {
+  const DofTable table = test::with_values(test::small_table(), {1.0, 0x1p-8});
+  const auto refused = [&](const std::function<void(Json&)>& damage, const std::string& about) {
+    expect_refused(damage, about, table);
+  };
+  refused([](Json& j) { j.erase("lambdas"); }, "spectra");
+  refused([](Json& j) { j["lambdas"] = 1.0; }, "lambdas");
+  refused([](Json& j) { j["lambdas"] = Json::array(); }, "lambdas");
+  refused([](Json& j) { j["lambdas"][0] = -1; }, "lambdas");
+  refused([](Json& j) { j["lambdas"][1] = 0x1p-4; }, "lambda among them");
+  const auto values = [](Json& j) -> Json& { return j["layers"][1]["heads"][0]["values"][1]; };
+  refused([&](Json& j) { values(j)[0] = -1; }, "layer 2, head 1");
+  refused([&](Json& j) { values(j)[0] = 61; }, "from 0 to 60");
+  refused([&](Json& j) { values(j)[0] = "many"; }, "layer 2, head 1");
+  refused([&](Json& j) { values(j).push_back(1); }, "expected 2 values, found 3");
+  refused([&](Json& j) { values(j) = 3; }, "expected 2 values");
 }
 
 TEST_F(DofTableFile, ComesBack) {

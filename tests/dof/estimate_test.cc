@@ -168,6 +168,18 @@ TEST(Estimate, KnowsWhenLambdaIsLostInRounding) {
   EXPECT_GT(rounding_error(raw, 1000, 0x1p-8), 0.5);
 }
 
+TEST(Estimate, FromTracesAlone) {
+  const std::vector<double> known = {0.6, 0.3, 0.1};
+  const double lambda = 0x1p-8;
+  double inverse = 0;
+  for (const double e : known) inverse += 1 / (e + lambda);
+  EXPECT_NEAR(degrees_of_freedom(1.0, inverse, 3, lambda, 1e-3), degrees_of_freedom(known, lambda),
+              3 * 4 * kEpsilon);
+  // eps · 1e15 is far above λ; and a factorisation that failed.
+  EXPECT_TRUE(std::isnan(degrees_of_freedom(1e15, 2 / lambda, 3, lambda, 1e-3)));
+  EXPECT_TRUE(std::isnan(degrees_of_freedom(1.0, std::nan(""), 3, lambda, 1e-3)));
+}
+
 TEST(Estimate, RefusesALambdaThatIsNotPositive) {
   const std::vector<double> values = {1.0};
   for (const double lambda : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {

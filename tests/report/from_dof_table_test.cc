@@ -57,6 +57,13 @@ TEST(FromDofTable, SweepsLambdaOverWhatTheTableKnows) {
   EXPECT_EQ(curve[8].y, degrees_of_freedom(table, 0x1p-8)[2].largest().mean);
 }
 
+TEST(FromDofTable, DoesWithoutSpectra) {
+  const DofTable table = test::with_values(test::small_table(), {1.0, 0x1p-4, 0x1p-8});
+  const DofSection section = from_dof_table(table, 0x1p-8);
+  EXPECT_TRUE(section.layers[1].heads[1].spectrum.empty());
+  EXPECT_EQ(section.layers[1].dof_by_lambda.size(), 3u);
+}
+
 TEST(FromDofTable, RefusesALambdaThatTheTableCannotAnswerFor) {
   EXPECT_THROW(from_dof_table(test::small_table(), 0x1p-20), Error);
 }

@@ -88,6 +88,16 @@ TEST(ReportPage, ShowsPlanCurvesAndResults) {
   }
 }
 
+TEST(ReportPage, LeavesOutSpectraThatWereNotMeasured) {
+  ReportData data = test::paper_report();
+  for (LayerDof& layer : data.dof->layers)
+    for (HeadDof& head : layer.heads) head.spectrum.clear();
+  const std::string page = markup(data);
+  EXPECT_FALSE(contains(page, "Decay of the spectrum"));
+  EXPECT_TRUE(contains(page, "against λ"));
+  EXPECT_EQ(first_unbalanced(page), "");
+}
+
 TEST(ReportPage, HasOneTabStopAChart) {
   const std::string page = markup(test::paper_report());
   EXPECT_EQ(count(page, "role=\"img\" tabindex=\"0\""), 5u);

@@ -37,4 +37,14 @@ DofTable small_table() {
   return table;
 }
 
+DofTable with_values(DofTable table, std::vector<double> lambdas) {
+  for (const std::vector<double>& spectrum : table.spectra) {
+    std::vector<double>& values = table.values.emplace_back();
+    for (const double lambda : lambdas) values.push_back(degrees_of_freedom(spectrum, lambda));
+  }
+  table.spectra.clear();
+  table.lambdas = std::move(lambdas);
+  return table;
+}
+
 }  // namespace dofla::test

@@ -13,4 +13,7 @@ DofTable table_with(const std::vector<std::vector<double>>& dof, double lambda);
 // Three layers of two heads with two draws each, of random vectors.
 DofTable small_table();
 
+// What a GPU would have measured instead of the spectra.
+DofTable with_values(DofTable table, std::vector<double> lambdas);
+
 }  // namespace dofla::test

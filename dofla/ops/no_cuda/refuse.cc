@@ -10,6 +10,8 @@
 #include "dofla/ops/cuda/linear_attention.h"
 #include "dofla/ops/cuda/matmul.h"
 #include "dofla/ops/cuda/norm.h"
+#include "dofla/ops/cuda/ridge_traces.h"
+#include "dofla/ops/cuda/rows.h"
 #include "dofla/ops/cuda/softmax_attention.h"
 
 namespace dofla::cuda {
@@ -74,6 +76,10 @@ void rms_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Tens
 
 void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&,
                        Tensor*) { refuse(); }
+RidgeTraces ridge_traces(const Tensor&, GramScale, std::span<const double>) { refuse(); }
+void copy_rows(const Tensor&, const std::vector<RowMove>&, Tensor&) { refuse(); }
+
+void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&) { refuse(); }
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor&, const Tensor&, const Tensor&,
                                                      const Tensor&,
                                                      const AttentionTape&) { refuse(); }
