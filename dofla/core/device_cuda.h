@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -41,6 +42,10 @@ class CudaContext {
   // driver for memory. Safe without waiting because all work is ordered by the one stream.
   void* allocate(size_t bytes);
   void release(void* block);
+  size_t bytes_in_use();
+
+  // While a recording is made: every block handed out is noted here, to live as long as it does.
+  std::vector<std::shared_ptr<void>>* recorded = nullptr;
 
  private:
   void return_unused_blocks();

@@ -22,7 +22,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
   const LinearAttentionFeatures on_gpu = kernel_features(features);
   if (q.size(2) == 1 && sums.log_max != nullptr && log_sum == nullptr) {
     cuda_check(launch_linear_attention_step(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v),
-                                            sums, token_heads_of(out), stream_of(q)),
+                                            sums, token_heads_of(out), false, stream_of(q)),
                "linear attention");
     return out;
   }
