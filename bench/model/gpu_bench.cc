@@ -99,7 +99,7 @@ void decoding(const Transformer& student, const Device& gpu) {
   constexpr double kBandwidth = 4.0e12;  // of an H200's memory, measured
   constexpr int64_t kTokens = 50;
   for (const int64_t batch : {1, 8, 64}) {
-    const TokenIds ids(static_cast<size_t>(batch), 11);
+    const std::vector<int64_t> ids(static_cast<size_t>(batch), 11);
     Decoder decoder(student, student.new_state(), batch);
     const double total = milliseconds(gpu, 3, [&] {
       for (int64_t i = 0; i < kTokens; ++i) decoder.step(ids);

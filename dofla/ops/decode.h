@@ -52,9 +52,9 @@ struct RowHeads {
 // Queries and keys get their RMS norm and their rotation by position · frequencies, in place.
 struct Placement {
   int64_t head_size = 0;
-  Tensor q_norm, k_norm;  // [D], F32, or undefined
+  Tensor q_norm = {}, k_norm = {};  // [D], F32, or undefined
   double epsilon = 0;
-  Tensor frequencies;  // [F], F32, on the rows' device, or undefined
+  Tensor frequencies = {};  // [F], F32, on the rows' device, or undefined
 };
 void place_heads(const Placement& placement,
                  const Tensor& where,  // [B], I64, on the rows' device

@@ -41,7 +41,11 @@ bool takes_few_rows(const Tensor& x, const Dense& layer) {
   for (const Tensor* tensor : {&x, &layer.linear.weight, &layer.linear.bias, &layer.factor,
                                &layer.residual, &layer.second_residual})
     if (tensor->defined() && tensor->dtype() != DType::kBF16) return false;
-  return few_rows_fit(x.size(0), x.size(1));
+  const auto misplaced = [](const Tensor& tensor) {
+    return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 != 0;
+  };
+  if (misplaced(x) || misplaced(layer.linear.weight)) return false;
+  return few_rows_fit(x.size(0), x.size(1), layer.linear.outputs(), layer.linear.input_major);
 }
 
 void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y) {

@@ -21,31 +21,20 @@ __device__ __forceinline__ Pack<__nv_bfloat16> unpack(uint4 raw) {
   return load_pack(reinterpret_cast<const __nv_bfloat16*>(&raw));
 }
 
-// Up to eight bf16 numbers that lie side by side, of which `count` are there; zeros for the others.
-// Packed: all eight or none, at a multiple of 16 bytes. Weights are read once: they take no room in
-// the first cache. Volatile, or the compiler may put off to after a wait what is asked for before.
-__device__ __forceinline__ uint4 load_weights(const __nv_bfloat16* from, int64_t count,
-                                              bool packed) {
+// Eight weights that lie side by side, zeros outside. They are read once and take no room in the
+// first cache. Volatile, or the compiler may put off to after a wait what is asked for before it;
+// without a branch, so that many are on their way at once.
+__device__ __forceinline__ uint4 load_weights(const __nv_bfloat16* from, bool inside) {
   uint4 raw = {};
-  if (count <= 0) return raw;
-  if (packed) {
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
-                 : "l"(from));
-    return raw;
-  }
-  const auto bits = [&](int i) {
-    return i < count ? uint32_t{reinterpret_cast<const uint16_t*>(from)[i]} : 0u;
-  };
-  return {bits(0) | bits(1) << 16, bits(2) | bits(3) << 16, bits(4) | bits(5) << 16,
-          bits(6) | bits(7) << 16};
-}
-
-// The same of what earlier kernels wrote; read past the first cache, where it may be out of date.
-__device__ __forceinline__ Pack<__nv_bfloat16> load_inputs(const __nv_bfloat16* from, int64_t count,
-                                                           bool packed) {
-  if (packed && count > 0) return unpack(__ldcg(reinterpret_cast<const uint4*>(from)));
-  return unpack(load_weights(from, count, false));
+  asm volatile(
+      "{\n"
+      ".reg .pred inside;\n"
+      "setp.ne.b32 inside, %5, 0;\n"
+      "@inside ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      "}"
+      : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)
+      : "l"(from), "r"(static_cast<int>(inside)));
+  return raw;
 }
 
 // Sums of a number of every thread for every row; all threads get them. room: [warps, kRows].
@@ -73,7 +62,6 @@ struct StagedRows {
 
   const FewRowProduct& p;
   int padded;
-  bool packed;
   float *x, *norm_weight, *norm_bias, *room;  // [kRows, padded], [padded] twice, [kRoom]
 
   static size_t floats(int padded_width, bool with_norm) {
@@ -81,9 +69,7 @@ struct StagedRows {
   }
 
   __device__ StagedRows(const FewRowProduct& product, float* memory)
-      : p(product),
-        padded((static_cast<int>(product.inputs) + kChunk - 1) / kChunk * kChunk),
-        packed(product.inputs % kPack == 0 && (reinterpret_cast<uintptr_t>(product.x) & 15) == 0) {
+      : p(product), padded((static_cast<int>(product.inputs) + kChunk - 1) / kChunk * kChunk) {
     x = memory + kRoom;
     room = memory;
     norm_weight = x + kRows * padded;
@@ -119,7 +105,10 @@ struct StagedRows {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const auto* row = static_cast<const __nv_bfloat16*>(p.x) + r * p.inputs;
-        const auto pack = load_inputs(row + k0, r < p.rows ? p.inputs - k0 : 0, packed);
+        // Past the first cache, where an earlier content of this memory may be left.
+        const bool inside = r < p.rows && k0 < p.inputs;
+        const auto pack =
+            unpack(inside ? __ldcg(reinterpret_cast<const uint4*>(row + k0)) : uint4{});
         each_in_pack(k0, [&](int at, int k) { x[r * padded + at] = pack.values[k - k0]; });
 #pragma unroll
         for (int i = 0; i < kPack; ++i) sums[r] += pack.values[i];

@@ -40,11 +40,10 @@ __global__ void __launch_bounds__(InputMajor<kRows>::kThreads, InputMajor<kRows>
   const int half = threadIdx.x % 2, input = threadIdx.x / 2;
   const int64_t tile = blockIdx.x * int64_t{Shape::kOutputs}, n = tile + half * kPack;
   const int passes = rows.padded / Shape::kInputs;
-  const bool packed = p.outputs % kPack == 0 && (reinterpret_cast<uintptr_t>(p.weight) & 15) == 0;
   const auto load = [&](int pass) {
     const int64_t k = pass * int64_t{Shape::kInputs} + input;
     return load_weights(static_cast<const __nv_bfloat16*>(p.weight) + k * p.outputs + n,
-                        k < p.inputs ? p.outputs - n : 0, packed);
+                        k < p.inputs && n < p.outputs);
   };
   uint4 held[kAhead];
 #pragma unroll

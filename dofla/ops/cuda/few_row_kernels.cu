@@ -18,9 +18,11 @@ auto with_rows(int64_t rows, const Body& body) {
 
 }  // namespace
 
-bool few_rows_fit(int64_t rows, int64_t inputs) {
-  if (rows < 1 || rows > kFewRows || inputs < 1 || inputs > kSharedBytes / sizeof(float))
+bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool input_major) {
+  constexpr int64_t kMostInputs = kSharedBytes / sizeof(float);
+  if (rows < 1 || rows > kFewRows || inputs < 1 || inputs > kMostInputs || outputs < 1)
     return false;
+  if (inputs % kPack != 0 || (input_major && outputs % kPack != 0)) return false;
   FewRowProduct p = {};
   const float any = 0;
   p.inputs = inputs;
@@ -33,7 +35,7 @@ bool few_rows_fit(int64_t rows, int64_t inputs) {
 }
 
 cudaError_t launch_few_row_product(const FewRowProduct& p, cudaStream_t stream) {
-  if (!few_rows_fit(p.rows, p.inputs) || p.outputs < 1) return cudaErrorInvalidValue;
+  if (!few_rows_fit(p.rows, p.inputs, p.outputs, p.input_major)) return cudaErrorInvalidValue;
   int device = 0, multiprocessors = 0;
   cudaError_t status = cudaGetDevice(&device);
   if (status == cudaSuccess)

@@ -35,8 +35,9 @@ struct FewRowProduct {
   Element y_element;
 };
 
-// Whether the rows find room in a multiprocessor.
-bool few_rows_fit(int64_t rows, int64_t inputs);
+// Whether there are few enough rows, which find room in a multiprocessor, and whole packs of eight
+// inputs, as well as of outputs if input_major. x and weight must lie at multiples of 16 bytes.
+bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool input_major);
 
 cudaError_t launch_few_row_product(const FewRowProduct& product, cudaStream_t stream);
 

@@ -78,14 +78,13 @@ __global__ void __launch_bounds__(256, 2)
   const int chunks = rows.padded / kChunk, share = (chunks + splits - 1) / splits;
   const int first_chunk = split * share;
 
-  const bool packed = p.inputs % kPack == 0 && (reinterpret_cast<uintptr_t>(p.weight) & 15) == 0;
   const auto load = [&](uint4(&to)[kOutputs], int64_t tile, int chunk) {
     const int64_t n = tile * tile_outputs + group * kOutputs;
     const int64_t k = (first_chunk + chunk) * int64_t{kChunk} + lane * kPack;
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o)
       to[o] = load_weights(static_cast<const __nv_bfloat16*>(p.weight) + (n + o) * p.inputs + k,
-                           n + o < p.outputs && chunk < share ? p.inputs - k : 0, packed);
+                           n + o < p.outputs && chunk < share && k < p.inputs);
   };
   // Held are the chunks i, i + kAhead, … of a tile in turn, then those of the next tile.
   uint4 held[kAhead][kOutputs];

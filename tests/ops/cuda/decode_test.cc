@@ -140,12 +140,14 @@ TEST_F(CudaDecode, DenseLayersOfAFewRows) {
       {.norm = Around::kRms, .factor = true},
       {.bias = true, .activation = Nonlinearity::kGelu, .residuals = 2},
       {.activation = Nonlinearity::kRelu, .residuals = 1}};
-  const std::pair<int64_t, int64_t> sizes[] = {{64, 48}, {1, 1},    {37, 19},   {256, 130},
-                                               {300, 7}, {520, 16}, {1000, 33}, {3080, 24}};
+  // Outputs of input-major weights come in whole packs.
+  const std::pair<int64_t, int64_t> sizes[] = {{64, 48}, {8, 1},    {40, 19},   {256, 130},
+                                               {304, 7}, {520, 16}, {1000, 33}, {3080, 24}};
   for (const bool input_major : {false, true})
-    for (const auto& [inputs, outputs] : sizes)
+    for (const auto& [inputs, any_outputs] : sizes)
       for (const int64_t rows : {1, 2, 3, 8})
         for (const Around& around : arounds) {
+          const int64_t outputs = input_major ? (any_outputs + 7) / 8 * 8 : any_outputs;
           const Tensor x = narrow({rows, inputs});
           const Dense layer = layer_of(rows, inputs, outputs, input_major, around);
           for (const DType type : {DType::kBF16, DType::kF32})
@@ -157,7 +159,7 @@ TEST_F(CudaDecode, DenseLayersOfAFewRows) {
 
 // More outputs than blocks take at a time: each goes on with the next ones.
 TEST_F(CudaDecode, DenseLayersOfManyOutputs) {
-  const std::pair<int64_t, int64_t> sizes[] = {{72, 20011}, {2056, 3001}};
+  const std::pair<int64_t, int64_t> sizes[] = {{72, 20008}, {2056, 3000}};
   for (const bool input_major : {false, true})
     for (const auto& [inputs, outputs] : sizes)
       for (const int64_t rows : {1, 5}) {
@@ -170,22 +172,24 @@ TEST_F(CudaDecode, DenseLayersOfManyOutputs) {
       }
 }
 
-// Rows too many for one launch are done by the operations for whole sequences, which round between.
-TEST_F(CudaDecode, DenseLayersOfManyRows) {
-  const Tensor x = narrow({20, 96});
-  const Dense layer = layer_of(20, 96, 40, true,
-                               {.norm = Around::kLayer,
-                                .bias = true,
-                                .activation = Nonlinearity::kGelu,
-                                .factor = true,
-                                .residuals = 2});
-  Dense wide = layer;
-  wide.linear.bias = layer.linear.bias.to(DType::kF32);
-  for (Tensor* tensor : {&wide.factor, &wide.residual, &wide.second_residual})
-    *tensor = tensor->to(DType::kF32);
-  // Six results in a row are rounded by up to half a step of bf16, and factors reach 4.
-  expect_close(dense(x.to(gpu), there(layer)), dense(x.to(DType::kF32), wide), 24 * kHalfStep,
-               "dense");
+// Other sizes are done by the operations for whole sequences, which round to bf16 in between.
+TEST_F(CudaDecode, DenseLayersOfOtherSizes) {
+  const int64_t sizes[][3] = {{20, 96, 40}, {3, 37, 19}};
+  for (const auto& [rows, inputs, outputs] : sizes) {
+    const Tensor x = narrow({rows, inputs});
+    const Dense layer = layer_of(rows, inputs, outputs, true,
+                                 {.norm = Around::kLayer,
+                                  .bias = true,
+                                  .activation = Nonlinearity::kGelu,
+                                  .factor = true,
+                                  .residuals = 2});
+    Dense wide = layer;
+    for (Tensor* tensor : {&wide.linear.bias, &wide.factor, &wide.residual, &wide.second_residual})
+      *tensor = tensor->to(DType::kF32);
+    // Six results in a row are rounded by up to half a step of bf16, and factors reach 4.
+    expect_close(dense(x.to(gpu), there(layer)), dense(x.to(DType::kF32), wide), 24 * kHalfStep,
+                 "dense");
+  }
 }
 
 TEST_F(CudaDecode, EmbedsTokensAndPositions) {
