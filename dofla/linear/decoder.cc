@@ -54,8 +54,10 @@ Decoder::Decoder(const Transformer& model, DecodeState state, int64_t batch)
     std::copy(from.begin(), from.end(), frequencies.data<float>());
     frequencies_ = frequencies.to(model.device());
   }
-  for (int64_t i = 0; i < model.config().layers; ++i)
-    dynamic_cast<const LinearAttention&>(model.attention(i)).tensors_of(state_.layer(i), batch);
+  for (int64_t i = 0; i < model.config().layers; ++i) {
+    const int64_t found = tensors_of(i, state_).a.size(0);
+    require(found == batch, "decoder: a state of {} sequences for a batch of {}", found, batch);
+  }
   if (!model.device().is_cuda()) return;
   // The first time kernels are loaded and chosen, which cannot be recorded: on a copy of the state,
   // because it reads a token.
@@ -87,6 +89,11 @@ Tensor Decoder::step(const std::vector<int64_t>& ids) {
   return logits_;
 }
 
+LinearAttentionState& Decoder::tensors_of(int64_t layer, DecodeState& state) const {
+  const auto& attention = dynamic_cast<const LinearAttention&>(model_.attention(layer));
+  return attention.tensors_of(state.layer(layer), batch_);
+}
+
 Tensor Decoder::run(DecodeState& state) const {
   const Weights& weights = model_.weights();
   const Tensor ids = inputs_.slice(0, 1).reshape({batch_});
@@ -112,10 +119,9 @@ Tensor Decoder::run_layer(int64_t layer, const Tensor& x, DecodeState& state) co
     place_heads(
         {config.head_size, weights.q_norm, weights.k_norm, config.norm_epsilon, frequencies_},
         inputs_.slice(1, 2).reshape({batch_}), q, k);
-  const auto& attention = dynamic_cast<const LinearAttention&>(model_.attention(layer));
   const Tensor mixed =
-      linear_attention_step(q, k, heads(weights.v, config.kv_heads), *attention.features(),
-                            attention.tensors_of(state.layer(layer), batch_));
+      linear_attention_step(q, k, heads(weights.v, config.kv_heads),
+                            *model_.attention(layer).features(), tensors_of(layer, state));
 
   const bool parallel = config.parallel_residual;
   const Tensor attended =

@@ -31,6 +31,7 @@ class Decoder {
 
  private:
   Tensor run(DecodeState& state) const;  // from inputs_ to logits
+  LinearAttentionState& tensors_of(int64_t layer, DecodeState& state) const;
   Tensor run_layer(int64_t layer, const Tensor& x, DecodeState& state) const;
 
   const Transformer& model_;

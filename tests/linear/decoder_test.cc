@@ -54,8 +54,7 @@ TEST_P(DecoderSteps, RefuseMisuse) {
 
   DecodeState of_three = model.new_state();
   model.forward(test::some_ids(model.config(), 3, 1), {.state = &of_three, .observer = {}});
-  Decoder mismatched(model, std::move(of_three), 2);
-  EXPECT_THROW(mismatched.step({1, 2}), std::invalid_argument);
+  EXPECT_THROW(Decoder(model, std::move(of_three), 2), std::invalid_argument);
 
   const Transformer softmax(teacher);
   EXPECT_FALSE(Decoder::takes(softmax));
