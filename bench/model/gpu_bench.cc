@@ -6,6 +6,7 @@
 #include "dofla/core/random.h"
 #include "dofla/distill/feature_map.h"
 #include "dofla/distill/train.h"
+#include "dofla/linear/decoder.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/ops/ridge_traces.h"
 #include "dofla/plan/allocate.h"
@@ -74,22 +75,52 @@ void training(const Checkpoint& checkpoint, const Transformer& teacher, const Te
   step("direct step", direct_objective(checkpoint, {.device = gpu}));
 }
 
+// What a step reads and writes at least: every weight once, and of each sequence its state.
+double decoding_bytes(const Transformer& student, int64_t batch) {
+  double weights = 0, state = 0;
+  const auto add = [&](const Tensor& tensor) {
+    weights += tensor.defined() ? static_cast<double>(tensor.bytes()) : 0;
+  };
+  for (const LayerWeights& layer : student.weights().layers) {
+    for (const Linear& projection : layer.projections) add(projection.weight);
+    for (const Linear* linear :
+         {&layer.attention_output, &layer.mlp_gate, &layer.mlp_up, &layer.mlp_down})
+      add(linear->weight);
+  }
+  add(student.weights().head.weight);
+  for (int64_t i = 0; i < student.config().layers; ++i) {
+    const Features& features = *student.attention(i).features();
+    add(features.z);
+    state += 2 * static_cast<double>(new_linear_attention_state(1, features).bytes());
+  }
+  return weights + state * static_cast<double>(batch);
+}
+
+// Steps of so many sequences side by side, with logits.
+void decoding(const Transformer& student, const Device& gpu) {
+  constexpr double kBandwidth = 4.0e12;  // of an H200's memory, measured
+  constexpr int64_t kTokens = 50;
+  for (const int64_t batch : {1, 8, 64}) {
+    const std::vector<int64_t> ids(static_cast<size_t>(batch), 11);
+    Decoder decoder(student, student.new_state(), batch);
+    const double total = milliseconds(gpu, 3, [&] {
+      for (int64_t i = 0; i < kTokens; ++i) decoder.step(ids);
+    });
+    const double step = total / kTokens;
+    fmt::print("{:34} {:8.3f} ms/token, {:.0f} % of 4.0 TB/s, {:.0f} tokens/s\n",
+               fmt::format("linear decode, batch {}", batch), step,
+               100 * decoding_bytes(student, batch) / kBandwidth / (1e-3 * step),
+               1e3 * static_cast<double>(batch) / step);
+  }
+}
+
 void inference(const Checkpoint& checkpoint, const Transformer& teacher, const Tensor& ids,
                const Device& gpu) {
   const FeatureSet features =
       init_features(fixed_plan(identity_of(teacher.config()), kFeatures), {});
   const Transformer student = make_linear_model(checkpoint, features, gpu);
   print_line("linear prefill", milliseconds(gpu, 5, [&] { student.forward(ids); }), kBatch);
-  DecodeState state = student.new_state();
-  const Tensor id = some_ids(1, teacher.config().vocabulary);
-  constexpr int64_t kTokens = 50;
-  const double decode = milliseconds(gpu, 3, [&] {
-    for (int64_t i = 0; i < kTokens; ++i) {
-      const Tensor hidden = student.forward(id, {.state = &state, .observer = {}});
-      student.logits(hidden.reshape({1, teacher.config().width}));
-    }
-  });
-  fmt::print("{:34} {:8.3f} ms/token\n", "linear decode, batch 1", decode / kTokens);
+  decoding(student, gpu);
 }
 
 // All heads of GPT-2 small at one λ, Gram matrices included. The rate counts the operations of a

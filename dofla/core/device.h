@@ -39,6 +39,9 @@ class Device {
 // Memory on a GPU, given back when the last handle goes. Contents are unspecified.
 std::shared_ptr<void> allocate_on(const Device& gpu, int64_t bytes);
 
+// Of all tensors that are alive there. Freed memory is kept for the next ones and does not count.
+int64_t bytes_in_use(const Device& gpu);
+
 // Copies between any two devices. To the CPU it returns when the bytes are there; from the CPU when
 // `from` may be changed again.
 void copy_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,

@@ -92,7 +92,7 @@ void* CudaContext::allocate(size_t bytes) {
   }
   void* block = nullptr;
   cudaError_t status = cudaMalloc(&block, size);
-  if (status == cudaErrorMemoryAllocation) {
+  if (status == cudaErrorMemoryAllocation && recorded == nullptr) {  // a recording cannot wait
     cudaGetLastError();
     return_unused_blocks();
     status = cudaMalloc(&block, size);
@@ -117,6 +117,13 @@ size_t CudaContext::available_bytes() {
   return available;
 }
 
+size_t CudaContext::bytes_in_use() {
+  const std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [block, size] : in_use_) bytes += size;
+  return bytes;
+}
+
 void CudaContext::return_unused_blocks() {
   cudaStreamSynchronize(stream_);
   for (const auto& [size, block] : free_) cudaFree(block);
@@ -139,8 +146,14 @@ void Device::synchronize() const {
 
 std::shared_ptr<void> allocate_on(const Device& gpu, int64_t bytes) {
   // The handle keeps the context alive as long as its memory is.
-  return {gpu.context().allocate(static_cast<size_t>(bytes)),
-          [gpu](void* block) { gpu.context().release(block); }};
+  std::shared_ptr<void> memory(gpu.context().allocate(static_cast<size_t>(bytes)),
+                               [gpu](void* block) { gpu.context().release(block); });
+  if (gpu.context().recorded != nullptr) gpu.context().recorded->push_back(memory);
+  return memory;
+}
+
+int64_t bytes_in_use(const Device& gpu) {
+  return static_cast<int64_t>(gpu.context().bytes_in_use());
 }
 
 void copy_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,

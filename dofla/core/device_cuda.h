@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -42,6 +43,10 @@ class CudaContext {
   void* allocate(size_t bytes);
   void release(void* block);
   size_t available_bytes();  // that the driver or the kept blocks could give
+  size_t bytes_in_use();
+
+  // While a recording is made: every block handed out is noted here, to live as long as it does.
+  std::vector<std::shared_ptr<void>>* recorded = nullptr;
 
  private:
   void return_unused_blocks();

@@ -1,5 +1,6 @@
 // Linked instead of device_cuda.cc where dofla is built without CUDA.
 #include "dofla/core/device.h"
+#include "dofla/core/device_recording.h"
 #include "dofla/core/error.h"
 
 namespace dofla {
@@ -27,11 +28,27 @@ std::shared_ptr<void> allocate_on(const Device&, int64_t) {
   refuse();
 }
 
+int64_t bytes_in_use(const Device&) {
+  refuse();
+}
+
 void copy_bytes(const Device&, const void*, const Device&, void*, int64_t) {
   refuse();
 }
 
 void zero_bytes(const Device&, void*, int64_t) {
+  refuse();
+}
+
+struct Recording::Graph {};
+
+Recording::Recording(const Device&, const std::function<void()>&) {
+  refuse();
+}
+
+Recording::~Recording() = default;
+
+void Recording::replay() {
   refuse();
 }
 

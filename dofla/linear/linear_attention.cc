@@ -1,7 +1,5 @@
 #include "dofla/linear/linear_attention.h"
 
-#include "dofla/ops/linear_attention.h"
-
 namespace dofla {
 namespace {
 
@@ -22,13 +20,17 @@ std::unique_ptr<AttentionState> LinearAttention::new_state() const {
   return std::make_unique<RecurrentState>();
 }
 
+LinearAttentionState& LinearAttention::tensors_of(AttentionState& state, int64_t batch) const {
+  LinearAttentionState& tensors = dynamic_cast<RecurrentState&>(state).tensors;
+  if (!tensors.a.defined()) tensors = new_linear_attention_state(batch, features_);
+  return tensors;
+}
+
 Tensor LinearAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                 AttentionState* state, AttentionTape* tape) const {
   if (state == nullptr)
     return linear_attention(q, k, v, features_, nullptr, kLinearAttentionChunk, tape);
-  LinearAttentionState& tensors = dynamic_cast<RecurrentState&>(*state).tensors;
-  if (!tensors.a.defined()) tensors = new_linear_attention_state(q.size(0), features_);
-  return linear_attention(q, k, v, features_, &tensors);
+  return linear_attention(q, k, v, features_, &tensors_of(*state, q.size(0)));
 }
 
 AttentionGradients LinearAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "dofla/model/attention.h"
-#include "dofla/ops/features.h"
+#include "dofla/ops/linear_attention.h"
 
 namespace dofla {
 
@@ -14,6 +14,8 @@ class LinearAttention : public Attention {
   const Features* features() const override { return &features_; }
 
   std::unique_ptr<AttentionState> new_state() const override;
+  // The tensors of a state that new_state made; those of an empty one are made for this batch.
+  LinearAttentionState& tensors_of(AttentionState& state, int64_t batch) const;
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState* state,
                  AttentionTape* tape) const override;
   AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -22,6 +22,10 @@ class DecodeState {
   // An independent copy, or several: a batch of so many times B.
   DecodeState fork(int64_t copies = 1) const;
 
+  // For who feeds the layers without Transformer::forward (linear/decoder.h).
+  AttentionState& layer(int64_t i) { return *layers_[static_cast<size_t>(i)]; }
+  void advance(int64_t tokens) { position_ += tokens; }
+
  private:
   friend class Transformer;
   int64_t position_ = 0;
@@ -56,6 +60,7 @@ class Transformer {
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
   const Device& device() const { return weights_.token_embedding.device(); }
+  const std::vector<float>& frequencies() const { return frequencies_; }  // of the rotary embedding
   const Attention& attention(int64_t layer) const {
     return *attention_[static_cast<size_t>(layer)];
   }

@@ -7,8 +7,8 @@
 #include "dofla/plan/allocate.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/linear_fixture.h"
 #include "tests/support/random_values.h"
-#include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
@@ -19,14 +19,7 @@ class LinearModel : public testing::TestWithParam<std::string> {
   const ModelConfig config = teacher.config();
   const Tensor ids = Safetensors(teacher.folder() / "expected.safetensors").tensor("input_ids");
 
-  // Ragged on purpose: head h of layer l has 5 + 3 h + l features.
-  FeatureSet features() const {
-    DimensionPlan plan = fixed_plan(identity_of(config), 5);
-    for (size_t layer = 0; layer < plan.heads.size(); ++layer)
-      for (size_t head = 0; head < plan.heads[layer].size(); ++head)
-        plan.heads[layer][head] += static_cast<int64_t>(3 * head + layer);
-    return init_features(plan, {});
-  }
+  FeatureSet features() const { return test::ragged_features(config); }
   double tolerance(const Tensor& reference) const {
     const int64_t longest = std::max({config.width, config.mlp_width, ids.size(1)});
     return test::float32_tolerance(longest, 5 * config.layers + 1, test::largest(reference));

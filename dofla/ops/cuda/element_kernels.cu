@@ -1,5 +1,6 @@
 #include "dofla/ops/cuda/adam.cuh"
 #include "dofla/ops/cuda/element_kernels.h"
+#include "dofla/ops/cuda/nonlinearity.cuh"
 #include "dofla/ops/cuda/vector.cuh"
 
 namespace dofla::cuda {
@@ -38,31 +39,12 @@ cudaError_t launch_update(Element element, int64_t count, const void* y, void* x
   });
 }
 
-__device__ float sigmoid(float x) {
-  return 1 / (1 + __expf(-x));
-}
-
-__device__ float normal_cdf(float x) {
-  return 0.5f * (1 + erff(x * 0.70710678f));
-}
-
-struct Gelu {
-  __device__ float operator()(float x, float) const { return x * normal_cdf(x); }
-};
 struct GeluSlope {
   __device__ float operator()(float gradient, float x) const {
     return gradient * (normal_cdf(x) + x * 0.39894228f * __expf(-0.5f * x * x));
   }
 };
 
-constexpr float kTwiceRoot2OverPi = 2 * 0.79788456f;
-constexpr float kCubic = 0.044715f;
-
-struct GeluTanh {  // ½(1 + tanh u) is sigmoid(2u)
-  __device__ float operator()(float x, float) const {
-    return x * sigmoid(kTwiceRoot2OverPi * (x + kCubic * x * x * x));
-  }
-};
 struct GeluTanhSlope {
   __device__ float operator()(float gradient, float x) const {
     const float s = sigmoid(kTwiceRoot2OverPi * (x + kCubic * x * x * x));
@@ -70,9 +52,6 @@ struct GeluTanhSlope {
   }
 };
 
-struct Silu {
-  __device__ float operator()(float x, float) const { return x * sigmoid(x); }
-};
 struct SiluSlope {
   __device__ float operator()(float gradient, float x) const {
     const float s = sigmoid(x);
@@ -80,9 +59,6 @@ struct SiluSlope {
   }
 };
 
-struct Relu {
-  __device__ float operator()(float x, float) const { return x > 0 ? x : 0; }
-};
 struct ReluSlope {
   __device__ float operator()(float gradient, float x) const { return x > 0 ? gradient : 0; }
 };

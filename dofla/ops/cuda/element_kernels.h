@@ -3,10 +3,9 @@
 
 #include "dofla/ops/adam_factors.h"
 #include "dofla/ops/cuda/element.h"
+#include "dofla/ops/nonlinearity.h"
 
 namespace dofla::cuda {
-
-enum class Nonlinearity { kGelu, kGeluTanh, kSilu, kRelu };
 
 // x = f(x)
 cudaError_t launch_activation(Nonlinearity f, Element element, int64_t count, void* x,

@@ -27,7 +27,7 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
     sums = {mutable_floats(state->log_max), mutable_floats(state->a), mutable_floats(state->b)};
   if (q.size(2) == 1 && state != nullptr && log_sum == nullptr) {
     cuda_check(launch_linear_attention_step(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v),
-                                            sums, token_heads_of(out), stream_of(q)),
+                                            sums, token_heads_of(out), false, stream_of(q)),
                "linear attention");
     return out;
   }

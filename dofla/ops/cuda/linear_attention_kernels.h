@@ -49,12 +49,14 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& shape,
                                                      // out −|q|²/(2√d); for the backward, or null
                                     void* workspace, cudaStream_t stream);
 
-// The same for one token of every sequence, T = 1, in one launch and without a workspace.
+// The same for one token of every sequence, T = 1, in one launch and without a workspace. It may
+// overlap with the launch ahead (overlap.cuh), if none of the chain's other kernels writes the
+// sums.
 cudaError_t launch_linear_attention_step(const LinearAttentionShape& shape,
                                          const LinearAttentionFeatures& features, const HeadRows& q,
                                          const HeadRows& k, const HeadRows& v,
                                          const LinearAttentionSums& sums, const HeadRowsOut& out,
-                                         cudaStream_t stream);
+                                         bool overlapped, cudaStream_t stream);
 
 struct LinearAttentionGradientsOut {
   HeadRowsOut q;     // [B, H, T, D]

@@ -7,6 +7,7 @@
 #include "dofla/ops/cuda/feature_parts.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/linear_attention_kernels.h"
+#include "dofla/ops/cuda/overlap.cuh"
 #include "dofla/ops/cuda/tile_mma.cuh"
 
 namespace dofla::cuda {
@@ -82,10 +83,11 @@ struct RowsOf {
   }
 };
 
-// Log features of q and k into query and key.
+// Log features of q and k into query and key. `z` holds the first 64 features.
 template <int kLanes>
 __device__ __forceinline__ void token_features(const StepArguments& a, int first, int count,
-                                               float4 q, float4 k, TokenFactors to) {
+                                               RowsOf<kLanes> z, float4 q, float4 k,
+                                               TokenFactors to) {
   const float log_count = logf(static_cast<float>(count));
   const auto over_lanes = [](float x) {
 #pragma unroll
@@ -93,9 +95,9 @@ __device__ __forceinline__ void token_features(const StepArguments& a, int first
     return x;
   };
   const float norm = over_lanes(dot(k, k)) * a.norm_scale;
-  RowsOf<kLanes> z;
   for (int start = 0; start < count; start += 64) {
-    z.load(a.z + static_cast<int64_t>(first + start) * a.width, count - start, a.width, a.packed);
+    if (start > 0)
+      z.load(a.z + static_cast<int64_t>(first + start) * a.width, count - start, a.width, a.packed);
 #pragma unroll
     for (int i = 0; i < z.kHeld; ++i) {
       const int m = start + z.row(i);
@@ -165,10 +167,15 @@ __global__ void __launch_bounds__(kThreads)
   f.key = f.decay + count;
   f.query = f.key + count;
 
+  // Of the kernels in a chain only this one writes these sums: they can be read before its inputs
+  // are there.
+  let_next_start();
   float* sums = a.sums.b + own * a.width;
-  Rows first_sums;
+  Rows first_z, first_sums;
+  first_z.load(a.z + static_cast<int64_t>(first) * a.width, count, a.width, a.packed);
   first_sums.load(sums, count, a.width, a.packed);
   const HeadSums head(a.sums, own, count);
+  wait_for_inputs();
   const auto four = [&](const T* head) {
     return make_float4(d < a.width ? to_float(head[d]) : 0.0f,
                        d + 1 < a.width ? to_float(head[d + 1]) : 0.0f,
@@ -176,7 +183,7 @@ __global__ void __launch_bounds__(kThreads)
                        d + 3 < a.width ? to_float(head[d + 3]) : 0.0f);
   };
   const float4 v = four(head_of<T>(a.v, b, h / a.group));
-  token_features<kLanes>(a, first, count, four(head_of<T>(a.q, b, h)),
+  token_features<kLanes>(a, first, count, first_z, four(head_of<T>(a.q, b, h)),
                          four(head_of<T>(a.k, b, h / a.group)), f);
   __syncthreads();
   const float denominator = advance_peaks(head, count, f, room);
@@ -219,13 +226,15 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 cudaError_t launch_step(const LinearAttentionShape& s, const StepArguments& a, int64_t most,
-                        cudaStream_t stream) {
+                        bool overlapped, cudaStream_t stream) {
   return with_width(s.width, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     const size_t floats = 2 * kWarps + kWarps * kWidth + 3 * static_cast<size_t>(most);
-    return launch(linear_attention_step<T, kWidth>,
-                  dim3(static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch)), kThreads,
-                  floats * sizeof(float), stream, a);
+    const dim3 grid(static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
+    const size_t bytes = floats * sizeof(float);
+    const auto kernel = linear_attention_step<T, kWidth>;
+    return overlapped ? launch_overlapped(kernel, grid, kThreads, bytes, stream, a)
+                      : launch(kernel, grid, kThreads, bytes, stream, a);
   });
 }
 
@@ -235,7 +244,7 @@ cudaError_t launch_linear_attention_step(const LinearAttentionShape& s,
                                          const LinearAttentionFeatures& features, const HeadRows& q,
                                          const HeadRows& k, const HeadRows& v,
                                          const LinearAttentionSums& sums, const HeadRowsOut& out,
-                                         cudaStream_t stream) {
+                                         bool overlapped, cudaStream_t stream) {
   const FeatureParts f = feature_parts(s, features.counts);
   if (!f.valid || s.tokens != 1) return cudaErrorInvalidValue;
   StepArguments a = {};
@@ -250,8 +259,8 @@ cudaError_t launch_linear_attention_step(const LinearAttentionShape& s,
   a.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(width) : 0.0);
   a.packed = s.width % 4 == 0 && aligned_to_packs(features.z, sums.b);
   const int64_t most = *std::max_element(features.counts, features.counts + s.heads);
-  return s.element == Element::kF32 ? launch_step<float>(s, a, most, stream)
-                                    : launch_step<__nv_bfloat16>(s, a, most, stream);
+  return s.element == Element::kF32 ? launch_step<float>(s, a, most, overlapped, stream)
+                                    : launch_step<__nv_bfloat16>(s, a, most, overlapped, stream);
 }
 
 }  // namespace dofla::cuda

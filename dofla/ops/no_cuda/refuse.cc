@@ -2,6 +2,7 @@
 // none of these is ever reached: they let the operations choose their device without #ifdef.
 #include "dofla/ops/cuda/activation.h"
 #include "dofla/ops/cuda/adam.h"
+#include "dofla/ops/cuda/decode.h"
 #include "dofla/ops/cuda/divergence.h"
 #include "dofla/ops/cuda/embedding.h"
 #include "dofla/ops/cuda/feature_loss.h"
@@ -38,6 +39,14 @@ void multiply(Tensor&, const Tensor&) { refuse(); }
 void add(Tensor&, const Tensor&) { refuse(); }
 
 void adam_step(const Tensor&, const AdamOptions&, AdamMoments&, Tensor&) { refuse(); }
+
+Tensor embed_tokens(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { refuse(); }
+bool takes_few_rows(const Tensor&, const Dense&) { refuse(); }
+void few_row_dense(const Tensor&, const Dense&, Tensor&) { refuse(); }
+void place_heads(const Placement&, const Tensor&, RowHeads&, RowHeads&) { refuse(); }
+Tensor linear_attention_step(const RowHeads&, const RowHeads&, const RowHeads&, const Features&,
+                             LinearAttentionState&) { refuse(); }
+
 Divergence divergence(const Tensor&, const Tensor&, const Tensor&) { refuse(); }
 
 void embed(const Tensor&, const Tensor&, Tensor&) { refuse(); }
@@ -74,12 +83,11 @@ void layer_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Te
 void rms_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Tensor&,
                        Tensor*) { refuse(); }
 
-void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&,
-                       Tensor*) { refuse(); }
 RidgeTraces ridge_traces(const Tensor&, GramScale, std::span<const double>) { refuse(); }
 void copy_rows(const Tensor&, const std::vector<RowMove>&, Tensor&) { refuse(); }
 
-void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&) { refuse(); }
+void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&,
+                       Tensor*) { refuse(); }
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor&, const Tensor&, const Tensor&,
                                                      const Tensor&,
                                                      const AttentionTape&) { refuse(); }

@@ -1,0 +1,107 @@
+// Decoding with recorded steps on a GPU against forward there, which computes each operation by
+// itself.
+#include "dofla/linear/decoder.h"
+
+#include "dofla/distill/pair_init.h"
+#include "dofla/generate/generate.h"
+#include "dofla/linear/linear_model.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/gpu.h"
+#include "tests/support/linear_fixture.h"
+#include "tests/support/random_values.h"
+
+namespace dofla {
+namespace {
+
+class CudaDecoder : public test::OnGpu {
+ protected:
+  // About ten values of a layer are rounded to bf16, each by up to 2^-9 and to either side; a norm
+  // or a kernel of attention may stretch an error by a small factor.
+  static double tolerance(const ModelConfig& config) {
+    return 8 * 0x1p-9 * std::sqrt(10 * static_cast<double>(config.layers));
+  }
+  static Tensor next_logits(const Transformer& model, const Tensor& ids, DecodeState& state) {
+    const Tensor hidden = model.forward(ids, {.state = &state, .observer = {}});
+    return model.logits(hidden.reshape({ids.count(), model.config().width}));
+  }
+  // Features that fit the model: its text is then more than noise.
+  Transformer wiki_mini() const {
+    const Checkpoint checkpoint(test::assets() / "wiki-mini");
+    const Transformer teacher(checkpoint);
+    PairSampler pairs(fixed_plan(identity_of(teacher.config()), 16), 1, 7);
+    teacher.forward(test::some_ids(teacher.config(), 1, 64),
+                    {.state = nullptr, .observer = pairs.observer()});
+    return make_linear_model(checkpoint, pairs.features(), gpu);
+  }
+};
+
+TEST_F(CudaDecoder, GivesTheLogitsOfForwardForEveryFixture) {
+  for (const std::string& name : test::fixture_models())
+    for (const int64_t batch : {1, 3, 20}) {
+      const Checkpoint checkpoint(test::fixtures() / name);
+      const Transformer model =
+          make_linear_model(checkpoint, test::ragged_features(checkpoint.config()), gpu);
+      DecodeState state = model.new_state();
+      model.forward(test::some_ids(model.config(), batch, 5), {.state = &state, .observer = {}});
+      Decoder decoder(model, state.fork(), batch);
+      for (int64_t t = 0; t < 6; ++t) {
+        const Tensor next = test::some_ids(model.config(), t + batch, 1).slice(t, t + batch);
+        expect_close(decoder.step(test::as_vector(next)), next_logits(model, next, state),
+                     tolerance(model.config()),
+                     fmt::format("{}, batch {}, token {}", name, batch, t));
+      }
+      EXPECT_EQ(decoder.state().position(), state.position());
+    }
+}
+
+TEST_F(CudaDecoder, IsUntouchedByWhatHappensBetweenSteps) {
+  const Transformer model = wiki_mini();
+  Decoder alone(model, model.new_state(), 2), disturbed(model, model.new_state(), 2);
+  for (int64_t t = 0; t < 8; ++t) {
+    const std::vector<int64_t> ids = {5 + t, 900 - t};
+    const Tensor expected = here(alone.step(ids));
+    const Tensor found = disturbed.step(ids);
+    // Work of many sizes that would write over memory handed out twice.
+    std::vector<Tensor> others;
+    for (int64_t bytes = 512; bytes < (1 << 22); bytes *= 2)
+      others.push_back(Tensor::zeros({bytes}, DType::kU8, gpu));
+    model.forward(test::some_ids(model.config(), 3, 7));
+    EXPECT_TRUE(test::same_bits(here(found), expected)) << "token " << t;
+  }
+}
+
+TEST_F(CudaDecoder, GivesItsMemoryBack) {
+  const Transformer model = wiki_mini();
+  const int64_t before = bytes_in_use(gpu);
+  {
+    Decoder decoder(model, model.new_state(), 4);
+    decoder.step({1, 2, 3, 4});
+    EXPECT_GT(bytes_in_use(gpu), before);
+  }
+  EXPECT_EQ(bytes_in_use(gpu), before);
+}
+
+// The text is the one that forward would have given, up to tokens that are as good as equal.
+TEST_F(CudaDecoder, GeneratesTheTextOfForward) {
+  const Transformer model = wiki_mini();
+  GenerateOptions options;
+  options.max_tokens = 40;
+  options.stop_at_end_of_text = false;
+  options.sampler.temperature = 0;
+  const TokenIds prompt = test::as_vector(test::some_ids(model.config(), 1, 12));
+  const TokenIds text = generate(model, prompt, options).ids;
+  EXPECT_EQ(generate(model, prompt, options).ids, text);
+
+  DecodeState state = model.new_state();
+  Tensor logits = next_logits(model, to_tensor(prompt), state).slice(11, 12);
+  for (const int64_t id : text) {
+    const Tensor row = here(logits);
+    const float* values = row.data<float>();
+    const double best = *std::max_element(values, values + row.count());
+    EXPECT_GE(values[id], best - 2 * tolerance(model.config()) * test::largest(row));
+    logits = next_logits(model, to_tensor({id}), state);
+  }
+}
+
+}  // namespace
+}  // namespace dofla

@@ -1,0 +1,39 @@
+// Fixture models made linear.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "dofla/distill/feature_map.h"
+#include "dofla/plan/allocate.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla::test {
+
+// Ragged on purpose: head h of layer l has 5 + 3 h + l features.
+inline FeatureSet ragged_features(const ModelConfig& config) {
+  DimensionPlan plan = fixed_plan(identity_of(config), 5);
+  for (size_t layer = 0; layer < plan.heads.size(); ++layer)
+    for (size_t head = 0; head < plan.heads[layer].size(); ++head)
+      plan.heads[layer][head] += static_cast<int64_t>(3 * head + layer);
+  return init_features(plan, {});
+}
+
+inline Tensor some_ids(const ModelConfig& config, int64_t batch, int64_t tokens) {
+  Tensor ids({batch, tokens}, DType::kI64);
+  for (int64_t i = 0; i < ids.count(); ++i)
+    ids.data<int64_t>()[i] = (3 + i * 131) % config.vocabulary;
+  return ids;
+}
+
+inline std::vector<int64_t> as_vector(const Tensor& ids) {
+  return {ids.data<int64_t>(), ids.data<int64_t>() + ids.count()};
+}
+
+// Of logits computed in two ways, both in float32.
+inline double forward_tolerance(const ModelConfig& config, const Tensor& reference) {
+  return float32_tolerance(std::max(config.width, config.mlp_width), 5 * config.layers + 1,
+                           largest(reference));
+}
+
+}  // namespace dofla::test
