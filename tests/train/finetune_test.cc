@@ -7,77 +7,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dofla/distill/feature_map.h"
-#include "dofla/evaluate/tasks.h"
-#include "dofla/linear/linear_model.h"
-#include "dofla/plan/allocate.h"
 #include "dofla/train/finetuner.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fixtures.h"
+#include "tests/support/finetune_case.h"
 #include "tests/support/full_disk.h"
-#include "tests/support/random_values.h"
 #include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
 
-constexpr Trained kEverything = {.weights = true, .features = true};
-
-class Finetuning : public testing::Test {
- protected:
-  const Checkpoint checkpoint{fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K"};
-  const test::ScratchFolder scratch;
-  const std::vector<EncodedQuestion> questions = some_questions(12);
-
-  // Two or three candidates of up to 10 tokens; which one is right follows no rule.
-  std::vector<EncodedQuestion> some_questions(int64_t count) const {
-    std::vector<EncodedQuestion> all;
-    Random random(5);
-    for (int64_t i = 0; i < count; ++i) {
-      EncodedQuestion& question = all.emplace_back();
-      for (int64_t c = 0; c < 2 + i % 2; ++c) {
-        Candidate& candidate = question.candidates.emplace_back();
-        const auto tokens = static_cast<int64_t>(4 + random.below(7));
-        for (int64_t t = 0; t < tokens; ++t)
-          candidate.ids.push_back(static_cast<int64_t>(random.below(500)));
-        candidate.scored_from = 2;
-      }
-      question.gold = static_cast<int64_t>(random.below(question.candidates.size()));
-    }
-    return all;
-  }
-
-  Transformer linear_model() const {
-    const DimensionPlan plan = fixed_plan(identity_of(checkpoint.config()), 8);
-    return make_linear_model(checkpoint, init_features(plan, {}));
-  }
-
-  static FinetuneOptions settings() {
-    FinetuneOptions options;
-    options.epochs = 2;
-    options.batch = 5;
-    options.learning_rate = 1e-3;
-    options.weight_decay = 0.1;
-    options.warmup = 0.2;
-    options.part_tokens = 60;
-    return options;
-  }
-  Judge judge() const {
-    return [this](const Transformer& model) { return evaluate_task(model, questions); };
-  }
-};
-
-NamedTensors copy_of(const Transformer& model) {
-  NamedTensors copy = parameters(model, kEverything);
-  for (auto& [name, tensor] : copy) tensor = tensor.clone();
-  return copy;
-}
-
-bool same_bits(const NamedTensors& a, const NamedTensors& b) {
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!test::same_bits(a[i].second, b[i].second)) return false;
-  return !a.empty() && a.size() == b.size();
-}
+class Finetuning : public testing::Test, protected test::FinetuneCase {};
 
 TEST_F(Finetuning, LearnsABatchByHeart) {
   const std::vector<EncodedQuestion> few = some_questions(6);
@@ -169,6 +108,31 @@ TEST_F(Finetuning, AnotherRunIsRefusedByWhatDiffers) {
   refused(options, questions, std::move(model), "weights");
   fs::resize_file(options.checkpoint, fs::file_size(options.checkpoint) / 2);
   refused(options, questions, linear_model(), "run.training");
+}
+
+// The file is the same on every device; the bits that a run would go on in are not.
+TEST_F(Finetuning, ARunOfAnotherDeviceIsRefused) {
+  FinetuneOptions options = settings();
+  options.checkpoint = scratch.path() / "run.training";
+  Transformer model = linear_model();
+  const FinetuneResult result = finetune(model, questions, options, judge());
+  EXPECT_EQ(result.run["device"], "cpu");
+  NamedTensors tensors;
+  std::map<std::string, std::string> metadata;
+  {
+    const Safetensors file(options.checkpoint);
+    for (const std::string& name : file.names())
+      tensors.emplace_back(name, file.tensor(name).clone());
+    metadata = file.metadata();
+  }
+  std::string& run = metadata.at("dofla.run");
+  const std::string_view here = R"("device":"cpu")";
+  run.replace(run.find(here), here.size(), R"("device":"cuda")");
+  write_safetensors(options.checkpoint, tensors, metadata);
+  options.resume = true;
+  Transformer fresh = linear_model();
+  test::expect_error([&] { finetune(fresh, questions, options, judge()); },
+                     {"run.training", "began on cuda, this is cpu", "--device cuda"});
 }
 
 // Each thing that is checked when a run is read.
