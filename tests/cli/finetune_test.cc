@@ -86,11 +86,12 @@ TEST_F(FinetuneCli, KilledAndResumedEndsInTheSameBytes) {
                              {"--lr", "0.5"}, "lr 0.0001, not 0.5");
 }
 
-TEST_F(FinetuneCli, HelpShowsThePapersSettings) {
+TEST_F(FinetuneCli, HelpShowsThePapersSettingsAndTheDevices) {
   const ProcessResult help = run({"finetune", "--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("winogrande     5e-04     128        3  best\n"));
   EXPECT_THAT(help.out, HasSubstr("mmlu           1e-06      64        1  last\n"));
+  EXPECT_THAT(help.out, HasSubstr("--device NAME:{cpu,cuda,auto} = auto"));
 }
 
 TEST_F(FinetuneCli, LongQuestionsAreCutAndCounted) {
