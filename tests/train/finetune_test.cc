@@ -18,6 +18,20 @@ namespace {
 
 class Finetuning : public testing::Test, protected test::FinetuneCase {};
 
+struct Contents {
+  NamedTensors tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+// Of a training file, which may be overwritten then.
+Contents contents(const fs::path& path) {
+  const Safetensors file(path);
+  Contents all = {{}, file.metadata()};
+  for (const std::string& name : file.names())
+    all.tensors.emplace_back(name, file.tensor(name).clone());
+  return all;
+}
+
 TEST_F(Finetuning, LearnsABatchByHeart) {
   const std::vector<EncodedQuestion> few = some_questions(6);
   Transformer softmax = load_model(checkpoint), linear = linear_model();
@@ -117,14 +131,7 @@ TEST_F(Finetuning, ARunOfAnotherDeviceIsRefused) {
   Transformer model = linear_model();
   const FinetuneResult result = finetune(model, questions, options, judge());
   EXPECT_EQ(result.run["device"], "cpu");
-  NamedTensors tensors;
-  std::map<std::string, std::string> metadata;
-  {
-    const Safetensors file(options.checkpoint);
-    for (const std::string& name : file.names())
-      tensors.emplace_back(name, file.tensor(name).clone());
-    metadata = file.metadata();
-  }
+  auto [tensors, metadata] = contents(options.checkpoint);
   std::string& run = metadata.at("dofla.run");
   const std::string_view here = R"("device":"cpu")";
   run.replace(run.find(here), here.size(), R"("device":"cuda")");
@@ -141,21 +148,14 @@ TEST_F(Finetuning, ABrokenCheckpointIsRefused) {
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = linear_model();
   finetune(model, questions, options, judge());
-  NamedTensors tensors;
-  std::map<std::string, std::string> metadata;
-  {
-    const Safetensors file(options.checkpoint);
-    for (const std::string& name : file.names())
-      tensors.emplace_back(name, file.tensor(name).clone());
-    metadata = file.metadata();
-  }
+  const Contents file = contents(options.checkpoint);
   options.resume = true;
   const auto refused = [&](const std::string& name, const Tensor& instead, std::string_view part) {
     NamedTensors broken;
-    for (const auto& [known, tensor] : tensors)
+    for (const auto& [known, tensor] : file.tensors)
       if (known != name) broken.emplace_back(known, tensor);
     if (instead.defined()) broken.emplace_back(name, instead);
-    write_safetensors(options.checkpoint, broken, metadata);
+    write_safetensors(options.checkpoint, broken, file.metadata);
     Transformer fresh = linear_model();
     test::expect_error([&] { finetune(fresh, questions, options, judge()); },
                        {"run.training", name, part});
