@@ -76,6 +76,13 @@ void add_json_flag(CLI::App& app, bool& json);
 // Tokenizer of a model's folder; nothing if the folder has none.
 std::optional<Tokenizer> find_tokenizer(const fs::path& model_folder);
 
+// An option that is a number: `type` is what stands for it in the help.
+template <class Number>
+CLI::Option* add_number(CLI::App& app, const char* name, Number& value, const char* help,
+                        const char* type, const CLI::Validator& check) {
+  return app.add_option(name, value, help)->type_name(type)->check(check);
+}
+
 // Checks of a number on the command line, stricter than the parser's own: all of the text must be
 // the number, NaN and what does not fit into the type are refused.
 CLI::Validator real_between(double low, double high);

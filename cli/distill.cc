@@ -10,6 +10,7 @@
 #include "cli/lambda_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/training_run.h"
 #include "dofla/core/error.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/pipeline.h"
@@ -20,9 +21,10 @@ namespace {
 struct Options {
   ModelArgument model;
   DeviceOption device;
+  TrainingRun training;
   TextArguments text;
   LambdaOption lambda;
-  std::string out, plan, strategy = "dof", features = "prf", init = "pairs";
+  std::string plan, strategy = "dof", features = "prf", init = "pairs";
   std::string loss = "softmax", mask = "causal";
   int64_t held_out = 16;
   LearningRates rates;
@@ -51,6 +53,7 @@ DistillText read_text(const Options& options, const Checkpoint& checkpoint,
 DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
                         const DistillText& text) {
   DistillOptions job = options.job;
+  options.training.set(job);
   job.allocate.strategy = plan_strategy_from_name(options.strategy).value();
   job.allocate.lambda = options.lambda.value().value_or(0x1p-8);
   job.dof.lambda = job.allocate.lambda;
@@ -65,16 +68,6 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   job.follow(make_recipe(options.loss, job.features.map, job.train.steps, options.rates));
   job.run = distill_settings(checkpoint, text, job);
   return job;
-}
-
-void check_places(const Options& options, const DistillOptions& job) {
-  if (fs::exists(fs::symlink_status(options.out)))
-    fail("{}: exists already; choose another --out or remove it", options.out);
-  if (!options.job.resume && fs::exists(job.checkpoint))
-    fail("{}: an unfinished run is kept there; go on with --resume, or remove it to start over",
-         job.checkpoint.string());
-  if (options.job.resume && !fs::exists(job.checkpoint))
-    fail("{}: nothing to resume: no such file", job.checkpoint.string());
 }
 
 void estimate(const Options& options, const Checkpoint& checkpoint, const DistillText& text,
@@ -112,11 +105,10 @@ void run(const Options& options) {
     const DistillText text = read_text(options, checkpoint, bar.progress());
     job = complete(options, checkpoint, text);
     if (options.dry_run) return estimate(options, checkpoint, text, job);
-    job.checkpoint = options.out + ".training";
-    check_places(options, job);
+    options.training.check_places();
     result = distill(checkpoint, text, job, bar.progress());
   }
-  NewFolder out(options.out);
+  NewFolder out(options.training.out());
   write_linear_model(out.path(), checkpoint, result.features, job.run);
   write_distill_report(out.path(), checkpoint, job, result);
   out.commit();
@@ -125,7 +117,8 @@ void run(const Options& options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) return print_json(distill_json(job, result, seconds));
   print(distill_table(checkpoint, job, result, seconds));
-  remark(fmt::format("{0}: model, dof.json and plan.json; open {0}/report.html", options.out));
+  remark(fmt::format("{0}: model, dof.json and plan.json; open {0}/report.html",
+                     options.training.out()));
 }
 
 void add_feature_options(CLI::App& app, Options& options) {
@@ -172,26 +165,19 @@ void add_training_options(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"causal", "full"}));
-  const auto number = [&](const char* name, auto& value, const char* help, const char* type,
-                          const CLI::Validator& check) {
-    app.add_option(name, value, help)->capture_default_str()->type_name(type)->check(check);
-  };
-  number("--steps", job.train.steps, "optimizer steps", "N", whole_from(0));
-  number("--batch", job.batch, "windows a step", "B", whole_between(1, 1 << 20));
-  app.add_option("--lr-z", options.rates.z, "learning rate of z (left out: 0.05, for l2 0.002)")
-      ->type_name("R")
-      ->check(real_between(0, 1e3));
-  app.add_option("--lr-alpha", options.rates.alpha,
-                 "of log α (left out: 0.2, for l2 and dijiang 0.02)")
-      ->type_name("R")
-      ->check(real_between(0, 1e3));
-  number("--seed", job.seed, "of features and batches", "N", seed_number());
-  number("--held-out", options.held_out, "last windows of the text, kept to judge the student by",
-         "T", whole_from(1));
-  number("--checkpoint-every", job.checkpoint_every, "steps between two checkpoints", "N",
-         whole_from(1));
-  app.add_flag("--recompute", job.recompute, "with direct: less memory for a third more time");
-  app.add_flag("--resume", job.resume, "go on with the run that was cut short (same options)");
+  add_number(app, "--steps", job.train.steps, "optimizer steps", "N", whole_from(0))
+      ->capture_default_str();
+  add_number(app, "--batch", job.batch, "windows a step", "B", whole_between(1, 1 << 20))
+      ->capture_default_str();
+  add_number(app, "--lr-z", options.rates.z, "learning rate of z (left out: 0.05, for l2 0.002)",
+             "R", real_between(0, 1e3));
+  add_number(app, "--lr-alpha", options.rates.alpha,
+             "of log α (left out: 0.2, for l2 and dijiang 0.02)", "R", real_between(0, 1e3));
+  add_number(app, "--held-out", options.held_out,
+             "last windows of the text, kept to judge the student by", "T", whole_from(1))
+      ->capture_default_str();
+  options.training.add(app, "of features and batches",
+                       "with direct: less memory for a third more time");
   app.add_flag("--dry-run", options.dry_run, "only estimate time and memory");
 }
 
@@ -204,9 +190,7 @@ Command add_distill(CLI::App& program) {
   options->model.add(*app);
   options->device.add(*app);
   options->text.add(*app);
-  app->add_option("--out", options->out, "folder for the new model; must not exist")
-      ->type_name("DIR")
-      ->required();
+  options->training.add_out(*app);
   add_feature_options(*app, *options);
   add_training_options(*app, *options);
   add_json_flag(*app, options->json);
@@ -220,7 +204,7 @@ Command add_distill(CLI::App& program) {
       "inspect,\n"
       "evaluate and generate take, with dof.json, plan.json and report.html. While training, the\n"
       "run is kept in DIR.training: after an interruption of any kind, --resume with the same\n"
-      "options goes on and ends in the same features.\n\n"
+      "options goes on, on the device that it began on, and ends in the same features.\n\n"
       "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n\n"
       "JSON:\n  {\"teacher_loss\", \"student_loss\", \"kl\", \"top1_agreement\", \"dims\", "
       "\"steps\",\n"

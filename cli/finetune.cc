@@ -6,9 +6,11 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/device_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/task_results.h"
+#include "cli/training_run.h"
 #include "dofla/core/error.h"
 #include "dofla/evaluate/tasks.h"
 #include "dofla/linear/linear_model.h"
@@ -18,7 +20,9 @@ namespace {
 
 struct Options {
   ModelArgument model;
-  std::string task, data, out;
+  DeviceOption device;
+  TrainingRun training;
+  std::string task, data;
   std::optional<int64_t> epochs, batch;
   std::optional<double> learning_rate;
   int64_t limit = 0, evaluate_limit = 0;  // 0: all questions
@@ -42,18 +46,8 @@ FinetuneOptions complete(const Options& options) {
   job.batch = options.batch.value_or(paper.batch);
   job.learning_rate = options.learning_rate.value_or(paper.learning_rate);
   job.keep_best = paper.keep_best;
-  job.checkpoint = options.out + ".training";
+  options.training.set(job);
   return job;
-}
-
-void check_places(const Options& options, const FinetuneOptions& job) {
-  if (fs::exists(fs::symlink_status(options.out)))
-    fail("{}: exists already; choose another --out or remove it", options.out);
-  if (!job.resume && fs::exists(job.checkpoint))
-    fail("{}: an unfinished run is kept there; go on with --resume, or remove it to start over",
-         job.checkpoint.string());
-  if (job.resume && !fs::exists(job.checkpoint))
-    fail("{}: nothing to resume: no such file", job.checkpoint.string());
 }
 
 // The mean loss of the steps of an epoch, without those that were skipped.
@@ -108,7 +102,7 @@ void print_table(const Options& options, const FinetuneOptions& job, const Quest
 void run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   FinetuneOptions job = complete(options);
-  check_places(options, job);
+  options.training.check_places();
   const Task& task = find_task(options.task);
   const auto read = [&](const std::string& split, int64_t limit) {
     return evenly_spread(read_questions(task, find_split(task, split), options.data), limit);
@@ -118,7 +112,8 @@ void run(const Options& options) {
   const std::vector<Question> to_judge = read(task.evaluated, options.evaluate_limit);
   const Checkpoint checkpoint(options.model.folder());
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  Transformer model = load_model(checkpoint);
+  // In F32 on a GPU too: BF16 weights would not show steps of 1e-6.
+  Transformer model = load_model(checkpoint, options.device.get(), DType::kF32);
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   const Questions train = {task.trained, encode_questions(to_train, encode, model.config())};
   const Questions judged = {task.evaluated, encode_questions(to_judge, encode, model.config())};
@@ -135,7 +130,7 @@ void run(const Options& options) {
     };
     result = finetune(model, train.all, job, judge, draw);
   }
-  NewFolder out(options.out);
+  NewFolder out(options.training.out());
   write_trained_model(out.path(), checkpoint, model, result.run);
   out.commit();
   fs::remove(job.checkpoint);
@@ -147,7 +142,8 @@ void run(const Options& options) {
             result.epochs[static_cast<size_t>(result.kept)], context);
   if (options.json) return print_json(to_json(options, train, result, seconds));
   print_table(options, job, train, judged, result);
-  remark(fmt::format("{}: the model of epoch {}; {:.0f} s", options.out, result.kept + 1, seconds));
+  remark(fmt::format("{}: the model of epoch {}; {:.0f} s", options.training.out(), result.kept + 1,
+                     seconds));
 }
 
 // The paper's settings, a line a task.
@@ -171,41 +167,29 @@ void add_options(CLI::App& app, Options& options) {
                  "folder of the tasks' folders (piqa, arc_easy, ...), or the\ntask's own")
       ->type_name("DIR")
       ->required();
-  app.add_option("--out", options.out, "folder for the new model; must not exist")
-      ->type_name("DIR")
-      ->required();
-  const auto number = [&](const char* name, auto& value, const char* help, const char* type,
-                          const CLI::Validator& check) {
-    return app.add_option(name, value, help)->type_name(type)->check(check);
-  };
+  options.training.add_out(app);
   FinetuneOptions& job = options.job;
-  number("--epochs", options.epochs, "passes over the questions (left out: see below)", "N",
-         whole_between(1, 1 << 20));
-  number("--batch", options.batch, "questions a step (left out: see below)", "B",
-         whole_between(1, 1 << 20));
-  number("--lr", options.learning_rate,
-         "learning rate, which falls linearly to 0 (left out: see below)", "R",
-         real_between(0, 1e3));
-  number("--weight-decay", job.weight_decay, "of matrices, not of norms, biases and features", "W",
-         real_between(0, 1e3))
+  add_number(app, "--epochs", options.epochs, "passes over the questions (left out: see below)",
+             "N", whole_between(1, 1 << 20));
+  add_number(app, "--batch", options.batch, "questions a step (left out: see below)", "B",
+             whole_between(1, 1 << 20));
+  add_number(app, "--lr", options.learning_rate,
+             "learning rate, which falls linearly to 0 (left out: see below)", "R",
+             real_between(0, 1e3));
+  add_number(app, "--weight-decay", job.weight_decay,
+             "of matrices, not of norms, biases and features", "W", real_between(0, 1e3))
       ->capture_default_str();
-  number("--clip", job.clip, "largest norm of the gradients of a step; 0: any", "C",
-         real_between(0, 1e9))
+  add_number(app, "--clip", job.clip, "largest norm of the gradients of a step; 0: any", "C",
+             real_between(0, 1e9))
       ->capture_default_str();
-  number("--warmup", job.warmup, "share of the steps over which the learning rate rises", "S",
-         real_between(0, 0.99))
+  add_number(app, "--warmup", job.warmup, "share of the steps over which the learning rate rises",
+             "S", real_between(0, 0.99))
       ->capture_default_str();
-  number("--seed", job.seed, "of the order of the questions", "N", seed_number())
-      ->capture_default_str();
-  number("--limit", options.limit, "train on N questions, evenly spread (left out: all)", "N",
-         whole_from(1));
-  number("--evaluate-limit", options.evaluate_limit,
-         "judge by N questions, evenly spread (left out: all)", "N", whole_from(1));
-  number("--checkpoint-every", job.checkpoint_every, "steps between two checkpoints", "N",
-         whole_from(1))
-      ->capture_default_str();
-  app.add_flag("--recompute", job.recompute, "less memory for a third more time");
-  app.add_flag("--resume", job.resume, "go on with the run that was cut short (same options)");
+  add_number(app, "--limit", options.limit, "train on N questions, evenly spread (left out: all)",
+             "N", whole_from(1));
+  add_number(app, "--evaluate-limit", options.evaluate_limit,
+             "judge by N questions, evenly spread (left out: all)", "N", whole_from(1));
+  options.training.add(app, "of the order of the questions", "less memory for a third more time");
 }
 
 }  // namespace
@@ -215,6 +199,7 @@ Command add_finetune(CLI::App& program) {
       "finetune", "Train all of a model, softmax or linear, on a multiple-choice task");
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
+  options->device.add(*app);
   add_options(*app, *options);
   add_json_flag(*app, options->json);
   app->footer(
@@ -223,7 +208,8 @@ Command add_finetune(CLI::App& program) {
       "is judged before training and after every epoch, on the questions that published figures\n"
       "are of, and the best epoch is kept. DIR is a complete model folder that inspect, evaluate\n"
       "and generate take. While training, the run is kept in DIR.training: after an interruption\n"
-      "of any kind, --resume with the same options goes on and ends in the same weights.\n\n"
+      "of any kind, --resume with the same options goes on, on the device that it began on, and\n"
+      "ends in the same weights. A GPU computes in float32 here, as the CPU does.\n\n"
       "What is left out is as in the paper for GPT-2:\n" +
       paper_table() +
       "\nExample:\n  dofla finetune gpt2-linear --task arc_easy --task-data tasks --out "

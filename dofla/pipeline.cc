@@ -126,6 +126,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
                       const DistillOptions& options) {
   const Recipe recipe = {options.direct, options.loss.kind, options.train};
   Json settings = {{"teacher", to_string(identity_of(checkpoint.config()))},
+                   {"device", options.device.name()},
                    {"strategy", options.plan ? "plan" : name(options.allocate.strategy)},
                    {"cost", options.plan ? options.plan->cost : options.allocate.cost},
                    {"lambda", options.allocate.lambda},

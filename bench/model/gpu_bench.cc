@@ -11,6 +11,8 @@
 #include "dofla/ops/ridge_traces.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/train/direct.h"
+#include "dofla/train/next_token_gradient.h"
+#include "dofla/train/optimizer.h"
 
 namespace dofla::bench {
 namespace {
@@ -114,6 +116,20 @@ void decoding(const Transformer& student, const Device& gpu) {
   }
 }
 
+// A step on all weights in float32, in parts of as many tokens as `dofla finetune` takes.
+void fine_tuning(const Checkpoint& checkpoint, int64_t tokens, const Device& gpu) {
+  constexpr Trained kWeights = {.weights = true};
+  const Transformer model(checkpoint, gpu, DType::kF32);
+  const int64_t batch = std::max<int64_t>(1, 2048 / tokens);
+  const Tensor ids = batch_of(batch, tokens, model.config().vocabulary);
+  Gradients gradients = new_gradients(model, kWeights);
+  Optimizer optimizer(parameters(model, kWeights), {});
+  const auto differentiate = [&] { next_token_gradient(model, ids, false, gradients); };
+  print_line("fine-tuning, gradients of a part", milliseconds(gpu, 5, differentiate), batch);
+  const double step = milliseconds(gpu, 5, [&] { optimizer.step(parameters(gradients), 1e-6); });
+  fmt::print("{:34} {:8.3f} ms\n", "fine-tuning, optimizer", step);
+}
+
 void inference(const Checkpoint& checkpoint, const Transformer& teacher, const Tensor& ids,
                const Device& gpu) {
   const FeatureSet features =
@@ -155,6 +171,7 @@ void run() {
   fmt::print("{:34} {:8.0f} % of the peak\n", "",
              100 * kBatch * forward_operations(teacher, tokens) / (1e-3 * forward) / peak);
   training(checkpoint, teacher, ids, gpu);
+  fine_tuning(checkpoint, tokens, gpu);
   inference(checkpoint, teacher, ids, gpu);
   degrees_of_freedom(gpu);
 }

@@ -24,7 +24,8 @@ class Device {
 
   bool is_cuda() const { return context_ != nullptr; }
   CudaContext& context() const { return *context_; }  // of a GPU only
-  std::string description() const;                    // "CPU", "NVIDIA H200, 139 GiB"
+  std::string_view name() const { return is_cuda() ? "cuda" : "cpu"; }
+  std::string description() const;  // "CPU", "NVIDIA H200, 139 GiB"
 
   void synchronize() const;  // waits for all work given to the stream
 

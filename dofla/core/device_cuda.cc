@@ -27,8 +27,8 @@ void cuda_check(cudaError_t status, const char* what) {
       cudaGetLastError();
       cudaMemGetInfo(&free, &total);
       fail(
-          "{}: the GPU's memory is full ({:.1f} of {:.1f} GiB free); take a smaller --batch or a "
-          "shorter --length, or --device cpu",
+          "{}: the GPU's memory is full ({:.1f} of {:.1f} GiB free); take a smaller --batch, a "
+          "shorter --length or --recompute, where the command has them, or --device cpu",
           what, static_cast<double>(free) / kGiB, static_cast<double>(total) / kGiB);
     }
     case cudaErrorNoDevice:

@@ -159,6 +159,15 @@ Tensor Tensor::clone() const {
   return out;
 }
 
+void Tensor::assign(const Tensor& from) {
+  require(from.shape_ == shape_ && from.dtype_ == dtype_, "cannot assign {} {} to {} {}",
+          name(from.dtype_), to_string(from.shape_), name(dtype_), to_string(shape_));
+  if (device_.is_cuda() || from.device_.is_cuda())
+    copy_bytes(from.device_, from.data_, device_, mutable_raw(), bytes());
+  else
+    std::memcpy(mutable_raw(), from.data_, static_cast<size_t>(bytes()));
+}
+
 Tensor Tensor::repeat(int64_t copies) const {
   require(rank() > 0 && copies > 0, "cannot repeat {} {} times", to_string(shape_), copies);
   Shape shape = shape_;

@@ -57,7 +57,9 @@ class Tensor {
   Tensor to(DType dtype) const;                    // a converted copy; itself if it has that type
   Tensor to(const Device& device) const;           // a copy there; itself if it is there already
   Tensor clone() const;                            // a writable deep copy
-  Tensor repeat(int64_t copies) const;             // so many copies, one after another in axis 0
+  // Takes over the elements of a tensor of the same shape and type, on whichever device it is.
+  void assign(const Tensor& from);
+  Tensor repeat(int64_t copies) const;  // so many copies, one after another in axis 0
 
  private:
   void check_readable(DType asked) const {

@@ -19,11 +19,16 @@ Json run_of(const Safetensors& file) {
 void require_same(const Json& saved, const Json& asked, const std::string& where) {
   for (const auto& [key, value] : asked.items()) {
     const Json before = saved.contains(key) ? saved[key] : Json();
-    if (before != value)
+    if (before == value) continue;
+    if (key == "device" && before.is_string())
       fail(
-          "{}: was started with {} {}, not {}; resume with the same options, or remove it to "
-          "start over",
-          where, key, before.dump(), value.dump());
+          "{}: the run began on {}, this is {}; resume with --device {}, or remove it to start "
+          "over",
+          where, before.get<std::string>(), value.get<std::string>(), before.get<std::string>());
+    fail(
+        "{}: was started with {} {}, not {}; resume with the same options, or remove it to "
+        "start over",
+        where, key, before.dump(), value.dump());
   }
 }
 

@@ -59,11 +59,11 @@ bool is_linear(const Checkpoint& checkpoint) {
 }
 
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
-                              const Device& device) {
+                              const Device& device, DType gpu_weights) {
   std::vector<std::unique_ptr<Attention>> attention;
   for (const Features& layer : features.layers)
     attention.push_back(std::make_unique<LinearAttention>(layer.to(device)));
-  return Transformer(teacher, std::move(attention), device);
+  return Transformer(teacher, std::move(attention), device, gpu_weights);
 }
 
 FeatureSet load_features(const Checkpoint& checkpoint) {
@@ -84,9 +84,9 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
       [&](const std::string& name, const Shape& shape) { return checkpoint.tensor(name, shape); });
 }
 
-Transformer load_model(const Checkpoint& checkpoint, const Device& device) {
-  if (!is_linear(checkpoint)) return Transformer(checkpoint, device);
-  return make_linear_model(checkpoint, load_features(checkpoint).clone(), device);
+Transformer load_model(const Checkpoint& checkpoint, const Device& device, DType gpu_weights) {
+  if (!is_linear(checkpoint)) return Transformer(checkpoint, device, gpu_weights);
+  return make_linear_model(checkpoint, load_features(checkpoint).clone(), device, gpu_weights);
 }
 
 void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
@@ -114,7 +114,7 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
   require(linear == is_linear(source), "write_trained_model: {} is not where the model comes from",
           source.folder().string());
   NamedTensors tensors = parameters(model, {.weights = true, .features = true});
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(DType::kF32);
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(Device()).to(DType::kF32);
   write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
 
   Json config = source.config_json();

@@ -9,11 +9,12 @@ namespace dofla {
 
 // The teacher's body with linear attention in every layer.
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
-                              const Device& device = {});
+                              const Device& device = {}, DType gpu_weights = DType::kBF16);
 
 // The model in a folder, softmax or linear, whichever its config.json says. Its features are its
-// own and can be trained; for its weights there is Transformer::make_trainable.
-Transformer load_model(const Checkpoint& checkpoint, const Device& device = {});
+// own and can be trained; for its weights there is Transformer::make_trainable, and on a GPU F32.
+Transformer load_model(const Checkpoint& checkpoint, const Device& device = {},
+                       DType gpu_weights = DType::kBF16);
 
 bool is_linear(const Checkpoint& checkpoint);
 FeatureSet load_features(const Checkpoint& checkpoint);  // of a linear model; Error if it is none

@@ -55,13 +55,14 @@ DecodeState DecodeState::fork(int64_t copies) const {
   return copy;
 }
 
-Transformer::Transformer(const Checkpoint& checkpoint, const Device& device)
-    : Transformer(checkpoint, softmax_everywhere(checkpoint.config()), device) {}
+Transformer::Transformer(const Checkpoint& checkpoint, const Device& device, DType gpu_weights)
+    : Transformer(checkpoint, softmax_everywhere(checkpoint.config()), device, gpu_weights) {}
 
 Transformer::Transformer(const Checkpoint& checkpoint,
-                         std::vector<std::unique_ptr<Attention>> attention, const Device& device)
+                         std::vector<std::unique_ptr<Attention>> attention, const Device& device,
+                         DType gpu_weights)
     : config_(checkpoint.config()),
-      weights_(device.is_cuda() ? on_gpu(load_weights(checkpoint), device)
+      weights_(device.is_cuda() ? on_gpu(load_weights(checkpoint), device, gpu_weights)
                                 : load_weights(checkpoint)),
       frequencies_(rope_frequencies(config_.rope)),
       attention_(std::move(attention)) {
@@ -76,6 +77,12 @@ DecodeState Transformer::new_state() const {
 }
 
 void Transformer::make_trainable() {
+  if (device().is_cuda()) {
+    const DType type = weights_.token_embedding.dtype();
+    require(type == DType::kF32, "weights in {} on a GPU cannot be trained: load them in F32",
+            name(type));
+    return;
+  }
   weights_ = transform(weights_, [](const Tensor& tensor) {
     return tensor.dtype() == DType::kF32 ? tensor.clone() : tensor.to(DType::kF32);
   });

@@ -52,10 +52,12 @@ class Transformer {
  public:
   // Weights stay where they are, mapped and in their own type. Throws Error on a missing or
   // misshapen tensor.
-  // On a GPU they are copies in BF16, with norms in F32.
-  explicit Transformer(const Checkpoint& checkpoint, const Device& device = {});  // softmax
+  // On a GPU they are copies in BF16 with norms in F32, or all in F32 to be trained: activations
+  // are in the type of the weights.
+  explicit Transformer(const Checkpoint& checkpoint, const Device& device = {},
+                       DType gpu_weights = DType::kBF16);  // softmax
   Transformer(const Checkpoint& checkpoint, std::vector<std::unique_ptr<Attention>> attention,
-              const Device& device = {});
+              const Device& device = {}, DType gpu_weights = DType::kBF16);
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
@@ -67,9 +69,9 @@ class Transformer {
 
   DecodeState new_state() const;
 
-  // Hidden states after the final norm, [B, T, C] in float32 (BF16 on a GPU); undefined with
-  // heads_only. Throws
-  // std::invalid_argument on ids outside the vocabulary or positions past the context.
+  // Hidden states after the final norm, [B, T, C] in float32 (on a GPU in the type of the weights);
+  // undefined with heads_only. Throws std::invalid_argument on ids outside the vocabulary or
+  // positions past the context.
   Tensor forward(const Tensor& ids,  // [B, T], I64
                  const ForwardOptions& options = {}) const;
 
@@ -79,7 +81,8 @@ class Transformer {
                 const Tensor& grad_hidden,  // [B, T, C]
                 Gradients& gradients) const;
 
-  // Replaces the mapped weights by float32 copies that an optimizer can write to.
+  // Replaces the mapped weights by float32 copies that an optimizer can write to. On a GPU they
+  // must be in F32 already, and are such copies.
   void make_trainable();
 
   // Next-token logits [N, V] in float32 of hidden rows [N, C].

@@ -58,7 +58,11 @@ Weights transform(const Weights& weights, const std::function<Tensor(const Tenso
   return out;
 }
 
-Weights on_gpu(const Weights& weights, const Device& gpu) {
+Weights on_gpu(const Weights& weights, const Device& gpu, DType type) {
+  require(type == DType::kBF16 || type == DType::kF32,
+          "weights on a GPU are in BF16 or F32, not {}", name(type));
+  if (type == DType::kF32)
+    return transform(weights, [&](const Tensor& tensor) { return tensor.to(type).to(gpu); });
   Weights named_less = weights;
   named_less.parameters.clear();
   Weights out = transform(named_less, [&](const Tensor& tensor) {

@@ -54,9 +54,9 @@ Weights load_weights(const Checkpoint& checkpoint);
 // again: a tied head, and `parameters` with the rest.
 Weights transform(const Weights& weights, const std::function<Tensor(const Tensor&)>& change);
 
-// A copy on a GPU: matrices and biases in BF16, norms in F32. It is to compute with, not to train:
-// `parameters` stays empty.
-Weights on_gpu(const Weights& weights, const Device& gpu);
+// A copy on a GPU. In BF16 (matrices and biases; norms stay in F32) it is to compute with, not to
+// train: `parameters` stays empty. In F32 it has all that `weights` has.
+Weights on_gpu(const Weights& weights, const Device& gpu, DType type);
 
 // Hands out a checkpoint's tensors and remembers them by name.
 class WeightReader {

@@ -49,19 +49,22 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
 }
 
 double global_norm(std::span<const Tensor> gradients) {
-  double squares = 0;
+  if (gradients.empty()) return 0;
+  const Device& device = gradients.front().device();
   for (const Tensor& gradient : gradients) {
     require_f32(gradient, "gradient");
-    squares += cpu::sum_of_squares(gradient);
+    require(gradient.device() == device, "adam: gradients on several devices");
   }
-  return std::sqrt(squares);
+  const auto squares = device.is_cuda() ? cuda::sum_of_squares : cpu::sum_of_squares;
+  return std::sqrt(squares(gradients));
 }
 
 double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
   require(max_norm > 0, "adam: expected a maximal norm above 0, found {}", max_norm);
   const double norm = global_norm(gradients);
-  if (std::isfinite(norm) && norm > max_norm)
-    for (Tensor& gradient : gradients) cpu::scale(static_cast<float>(max_norm / norm), gradient);
+  if (!std::isfinite(norm) || norm <= max_norm) return norm;
+  const auto scale = gradients.front().device().is_cuda() ? cuda::scale : cpu::scale;
+  for (Tensor& gradient : gradients) scale(static_cast<float>(max_norm / norm), gradient);
   return norm;
 }
 

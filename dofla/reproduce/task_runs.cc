@@ -86,10 +86,11 @@ Json to_json(const TaskResult& result) {
           {"truncated", result.truncated},    {"not_finite", result.not_finite}};
 }
 
-Transformer model_of(const Answering& run, const Device& device) {
-  const Checkpoint& teacher = run.study.teacher;
-  return run.student ? make_linear_model(teacher, load_student(run.study, *run.student), device)
-                     : Transformer(teacher, device);
+Transformer model_of(const Answering& run, DType gpu_weights) {
+  const Study& study = run.study;
+  return run.student ? make_linear_model(study.teacher, load_student(study, *run.student),
+                                         study.device, gpu_weights)
+                     : Transformer(study.teacher, study.device, gpu_weights);
 }
 
 Json answer(const Answering& run, const std::string& name, const Progress& progress) {
@@ -101,14 +102,14 @@ Json answer(const Answering& run, const std::string& name, const Progress& progr
   const Judge judge = [&](const Transformer& now) { return evaluate_task(now, judged, progress); };
   Json result = {{"chance", chance(questions.judged)}};
   if (!run.study.suite.tasks->finetune) {
-    result["zero_shot"] = to_json(judge(model_of(run, run.study.device)));
+    result["zero_shot"] = to_json(judge(model_of(run, DType::kBF16)));
     return result;
   }
   FinetuneOptions options = finetune_options(run);
   options.run = settings_of(run);
   options.checkpoint = training_file(run.study, name, options.run);
   options.resume = fs::exists(options.checkpoint);
-  Transformer model = model_of(run, Device());
+  Transformer model = model_of(run, DType::kF32);
   const auto train = encode_questions(questions.train, encode, config);
   const FinetuneResult tuned = finetune(model, train, options, judge, progress);
   fs::remove(options.checkpoint);

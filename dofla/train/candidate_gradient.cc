@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/ops/embedding.h"
 
 namespace dofla {
 namespace {
@@ -83,6 +84,24 @@ Tensor padded_ids(const Packed& packed) {
   return ids;
 }
 
+struct ScoredRows {
+  Tensor places;   // [S], I64: rows of the hidden states [N·T, C]
+  Tensor targets;  // [S], I64
+};
+
+ScoredRows scored_rows(const Packed& packed) {
+  const int64_t tokens = packed.longest();
+  const Shape shape = {static_cast<int64_t>(packed.scored.size())};
+  ScoredRows rows = {Tensor(shape, DType::kI64), Tensor(shape, DType::kI64)};
+  int64_t* place = rows.places.data<int64_t>();
+  int64_t* target = rows.targets.data<int64_t>();
+  for (const ScoredToken& token : packed.scored) {
+    *place++ = token.sequence * tokens + token.position;
+    *target++ = token.target;
+  }
+  return rows;
+}
+
 // −log softmax(scores)[gold]; the scores become its slopes in them.
 double cross_entropy_of(std::vector<double>& scores, size_t gold) {
   const double most = *std::ranges::max_element(scores), right = scores[gold];
@@ -125,36 +144,27 @@ double candidate_gradient(const Transformer& model,
                           bool recompute, Gradients& gradients) {
   require(!questions.empty(), "candidate_gradient: no question given");
   const Packed packed = pack(questions);
-  const int64_t tokens = packed.longest(), width = model.config().width;
   Tape tape = {.recompute = recompute, .ids = {}, .blocks = {}, .last = {}};
   ForwardOptions forward;
   forward.tape = &tape;
   const Tensor hidden = model.forward(padded_ids(packed), forward);
+  require(hidden.dtype() == DType::kF32, "candidate_gradient: a model in {}; expected F32",
+          name(hidden.dtype()));
 
   // The scored rows alone, so that the output head sees nothing else.
-  const auto scored = static_cast<int64_t>(packed.scored.size());
-  Tensor rows({scored, width}), targets({scored}, DType::kI64);
-  const auto offset = [&](const ScoredToken& token) {
-    return (token.sequence * tokens + token.position) * width;
-  };
-  for (int64_t i = 0; i < scored; ++i) {
-    const ScoredToken& token = packed.scored[static_cast<size_t>(i)];
-    std::copy_n(hidden.data<float>() + offset(token), width, rows.data<float>() + i * width);
-    targets.data<int64_t>()[i] = token.target;
-  }
+  const Shape flat = {hidden.size(0) * hidden.size(1), hidden.size(2)};
+  const auto [places, targets] = scored_rows(packed);
+  const Tensor rows = embed(hidden.reshape(flat), places);
   const Linear& head = model.weights().head;
-  const Losses losses = question_losses(questions, share, cross_entropy(rows, head, targets));
+  const Losses losses =
+      question_losses(questions, share, cross_entropy(rows, head, targets).to(Device()));
   Linear* head_gradient = gradients.weights ? &gradients.weights->head : nullptr;
   const Tensor grad_rows =
       cross_entropy_backward(rows, head, targets, losses.slopes, head_gradient).x;
 
-  Tensor grad_hidden = Tensor::zeros(hidden.shape());
-  for (int64_t i = 0; i < scored; ++i) {  // several candidates may score one place
-    const float* from = grad_rows.data<float>() + i * width;
-    float* to = grad_hidden.data<float>() + offset(packed.scored[static_cast<size_t>(i)]);
-    for (int64_t j = 0; j < width; ++j) to[j] += from[j];
-  }
-  model.backward(tape, grad_hidden, gradients);
+  Tensor grad_hidden = Tensor::zeros(flat, DType::kF32, hidden.device());
+  embed_backward(places, grad_rows, grad_hidden);  // several candidates may score one place
+  model.backward(tape, grad_hidden.reshape(hidden.shape()), gradients);
   return losses.sum;
 }
 

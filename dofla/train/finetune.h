@@ -55,9 +55,10 @@ struct FinetuneResult {
 // The accuracy of the model as it is now. Evaluation is a later stage: the caller brings it.
 using Judge = std::function<TaskResult(const Transformer& model)>;
 
-// Trains the model, on the CPU, and leaves it with the weights of the epoch that is kept: the best
-// `acc`, of equal ones the first. The same options give the same bits, however often the run was
-// interrupted and with any number of threads.
+// Trains the model where it is (on a GPU it must have been loaded in F32) and leaves it with the
+// weights of the epoch that is kept: the best `acc`, of equal ones the first. On one device the
+// same options give the same bits, however often the run was interrupted and with any number of
+// threads; a run that began on another device is not resumed.
 // Throws Error if the loss runs away (the last checkpoint is then one from before), or if the
 // checkpoint cannot be written, read or is of another run.
 FinetuneResult finetune(Transformer& model, const std::vector<EncodedQuestion>& questions,

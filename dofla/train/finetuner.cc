@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "dofla/core/error.h"
@@ -44,16 +43,19 @@ std::string fingerprint(const std::vector<EncodedQuestion>& questions) {
 
 std::string fingerprint(const NamedTensors& parameters) {
   Fingerprint print;
-  for (const auto& [name, tensor] : parameters)
-    for (int64_t i = 0; i < tensor.count(); ++i)
-      print.add(std::bit_cast<uint32_t>(tensor.data<float>()[i]));
+  for (const auto& [name, tensor] : parameters) {
+    const Tensor here = tensor.to(Device());
+    for (int64_t i = 0; i < here.count(); ++i)
+      print.add(std::bit_cast<uint32_t>(here.data<float>()[i]));
+  }
   return print.text();
 }
 
 Json describe(const Transformer& model, const std::vector<EncodedQuestion>& questions,
               const FinetuneOptions& options) {
   Json run = options.run;
-  run.update({{"model", to_string(identity_of(model.config()))},
+  run.update({{"device", model.device().name()},
+              {"model", to_string(identity_of(model.config()))},
               {"weights", fingerprint(parameters(model, kEverything))},
               {"questions", questions.size()},
               {"text", fingerprint(questions)},
@@ -70,8 +72,6 @@ Json describe(const Transformer& model, const std::vector<EncodedQuestion>& ques
 }
 
 Transformer& trainable(Transformer& model) {
-  require(!model.device().is_cuda(),
-          "finetune: the model is on a GPU; weights are trained on the CPU");
   model.make_trainable();
   return model;
 }
@@ -194,7 +194,7 @@ void Finetuner::take(const TaskResult& accuracy) {
   if (!options_.keep_best || accuracy_.size() < 2 || best_epoch() + 2 != accuracy_.size()) return;
   best_.clear();
   for (const auto& [name, tensor] : optimizer_.parameters())
-    best_.emplace_back(name, tensor.clone());
+    best_.emplace_back(name, tensor.device().is_cuda() ? tensor.to(Device()) : tensor.clone());
 }
 
 size_t Finetuner::best_epoch() const {
@@ -207,9 +207,7 @@ FinetuneResult Finetuner::finish() {
   require(steps_done() == steps() && !waits_for_accuracy(), "finetune: {} of {} steps are done",
           steps_done(), steps());
   NamedTensors parameters = optimizer_.parameters();
-  for (size_t i = 0; i < best_.size(); ++i)
-    std::memcpy(parameters[i].second.mutable_raw(), best_[i].second.raw(),
-                static_cast<size_t>(best_[i].second.bytes()));
+  for (size_t i = 0; i < best_.size(); ++i) parameters[i].second.assign(best_[i].second);
   const auto last = static_cast<int64_t>(accuracy_.size()) - 2;
   return {.before = accuracy_.front(),
           .epochs = {accuracy_.begin() + 1, accuracy_.end()},

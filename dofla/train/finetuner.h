@@ -53,7 +53,9 @@ class Finetuner {
   Json run_;
   Gradients gradients_;
   Optimizer optimizer_;
-  NamedTensors best_;  // copies of the parameters after the best epoch so far, if that is kept
+  // Copies of the parameters after the best epoch so far, if that is kept; on the CPU, which has
+  // more room than a GPU.
+  NamedTensors best_;
 
   std::vector<double> loss_;          // as in FinetuneResult
   std::vector<TaskResult> accuracy_;  // before training, then after each epoch

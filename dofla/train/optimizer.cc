@@ -1,7 +1,6 @@
 #include "dofla/train/optimizer.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "dofla/core/error.h"
@@ -62,7 +61,7 @@ bool Optimizer::step(NamedTensors gradients, double learning_rate) {
 void Optimizer::save(NamedTensors& tensors) const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
-    tensors.emplace_back(name, parameter);
+    tensors.emplace_back(name, parameter.to(Device()));
     append_moments(moments_of(name), moments_[i], tensors);
   }
   tensors.emplace_back(kSkipped, integers({skipped_}));
@@ -71,8 +70,7 @@ void Optimizer::save(NamedTensors& tensors) const {
 void Optimizer::restore(const Safetensors& file) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& [name, parameter] = parameters_[i];
-    const Tensor saved = find_tensor(file, name, parameter.shape());
-    std::memcpy(parameter.mutable_raw(), saved.raw(), static_cast<size_t>(saved.bytes()));
+    parameter.assign(find_tensor(file, name, parameter.shape()));
     read_moments(file, moments_of(name), moments_[i]);
   }
   const Tensor skipped = find_tensor(file, kSkipped, {1}, DType::kI64);

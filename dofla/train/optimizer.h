@@ -23,7 +23,8 @@ struct OptimizerOptions {
 
 class Optimizer {
  public:
-  // Of `parameters`, handles to a model's memory on the CPU as parameters(model, what) gives them.
+  // Of `parameters`, handles to a model's memory as parameters(model, what) gives them. Moments are
+  // on the same device.
   Optimizer(NamedTensors parameters, const OptimizerOptions& options);
 
   // One step on gradients with the same names in the same order, which are clipped in place. False
@@ -33,8 +34,8 @@ class Optimizer {
   int64_t skipped() const { return skipped_; }
   const NamedTensors& parameters() const { return parameters_; }
 
-  // Parameters under their names, moments and the count: all that a step depends on. Restoring
-  // writes into the model, and throws Error on what is missing or misshapen.
+  // Parameters under their names, moments and the count: all that a step depends on, on the CPU.
+  // Restoring writes into the model, and throws Error on what is missing or misshapen.
   void save(NamedTensors& tensors) const;
   void restore(const Safetensors& file);
 

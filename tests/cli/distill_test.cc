@@ -77,31 +77,8 @@ TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
 }
 
 TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
-  const std::vector<std::string> settings = {"--steps", "300", "--checkpoint-every", "1"};
-  std::vector<std::string> whole = distill(settings), cut = whole;
-  whole.insert(whole.end(), {"--out", out + "-whole"});
-  cut.insert(cut.end(), {"--out", out});
-  ASSERT_EQ(run(whole).exit_code, 0);
-
-  std::string command = DOFLA_BINARY;
-  for (const std::string& argument : cut) command += " '" + argument + "'";
-  test::run_process({"/bin/sh", "-c",
-                     command + " & pid=$!; while [ ! -e '" + out +
-                         ".training' ]; do sleep 0.01; done; kill -9 $pid; wait $pid"});
-  ASSERT_TRUE(fs::exists(out + ".training"));
-  ASSERT_FALSE(fs::exists(out));
-  expect_failure(cut, 1, "--resume");  // an unfinished run is not overwritten
-
-  std::vector<std::string> other = cut;
-  other.insert(other.end(), {"--resume", "--lr-z", "0.5"});
-  expect_failure(other, 1, "lr_z");
-
-  cut.push_back("--resume");
-  const ProcessResult resumed = run(cut);
-  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
-            read_text(fs::path(out + "-whole") / "model.safetensors"));
-  EXPECT_FALSE(fs::exists(out + ".training"));
+  expect_resume_after_a_kill(distill({"--steps", "300", "--checkpoint-every", "1"}), out,
+                             {"--lr-z", "0.5"}, "lr_z");
 }
 
 // The training fits on the disk, the model does not: nothing half-written, and nothing lost.

@@ -82,42 +82,16 @@ TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
 }
 
 TEST_F(FinetuneCli, KilledAndResumedEndsInTheSameBytes) {
-  const std::vector<std::string> settings = {"--epochs", "5", "--checkpoint-every", "1"};
-  std::vector<std::string> whole = finetune(settings), cut = whole;
-  whole.insert(whole.end(), {"--out", out + "-whole"});
-  cut.insert(cut.end(), {"--out", out});
-  ASSERT_EQ(run(whole).exit_code, 0);
-
-  std::string command = DOFLA_BINARY;
-  for (const std::string& argument : cut) command += " '" + argument + "'";
-  // The first checkpoint is there before all work: wait for another one.
-  const std::string file = "'" + out + ".training'";
-  test::run_process({"/bin/sh", "-c",
-                     command + " & pid=$!; until [ -e " + file +
-                         " ]; do sleep 0.01; done; first=$(stat -c %i " + file +
-                         "); while [ \"$(stat -c %i " + file +
-                         ")\" = \"$first\" ]; do sleep 0.01; done; kill -9 $pid; wait $pid"});
-  ASSERT_TRUE(fs::exists(out + ".training"));
-  ASSERT_FALSE(fs::exists(out));
-  expect_failure(cut, 1, "--resume");  // an unfinished run is not overwritten
-
-  std::vector<std::string> other = cut;
-  other.insert(other.end(), {"--resume", "--lr", "0.5"});
-  expect_failure(other, 1, "lr 0.0001, not 0.5");
-
-  cut.push_back("--resume");
-  const ProcessResult resumed = run(cut);
-  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
-            read_text(fs::path(out + "-whole") / "model.safetensors"));
-  EXPECT_FALSE(fs::exists(out + ".training"));
+  expect_resume_after_a_kill(finetune({"--epochs", "5", "--checkpoint-every", "1"}), out,
+                             {"--lr", "0.5"}, "lr 0.0001, not 0.5");
 }
 
-TEST_F(FinetuneCli, HelpShowsThePapersSettings) {
+TEST_F(FinetuneCli, HelpShowsThePapersSettingsAndTheDevices) {
   const ProcessResult help = run({"finetune", "--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("winogrande     5e-04     128        3  best\n"));
   EXPECT_THAT(help.out, HasSubstr("mmlu           1e-06      64        1  last\n"));
+  EXPECT_THAT(help.out, HasSubstr("--device NAME:{cpu,cuda,auto} = auto"));
 }
 
 TEST_F(FinetuneCli, LongQuestionsAreCutAndCounted) {

@@ -117,7 +117,8 @@ TEST_F(Corpus, BadLinesAreNamed) {
                 HasSubstr("a.jsonl:3: "))
         << bad;
   }
-  const std::string deep = "{\"text\": " + std::string(100000, '[');
+  std::string deep = "{\"text\": ";
+  deep.append(100000, '[');
   EXPECT_THAT(error_of(write("a.jsonl", deep)), HasSubstr("a.jsonl:1: JSON nested deeper"));
 }
 

@@ -94,6 +94,13 @@ TEST_F(LayerwiseTraining, AnotherRunsCheckpointIsRefusedByTheSettingThatDiffers)
   EXPECT_EQ(read_run(file), run);
   const Json other = {{"loss", "softmax"}, {"seed", 2}};
   test::expect_error([&] { trainer.restore(file, other); }, {"run.training", "seed", "1", "2"});
+  trainer.save(file, {{"device", "cuda"}});
+  test::expect_error(
+      [&] {
+        trainer.restore(file, {{"device", "cpu"}});
+      },
+      {"run.training", "began on cuda, this is cpu", "--device cuda"});
+  trainer.save(file, run);
   fs::resize_file(file, fs::file_size(file) / 2);
   test::expect_error([&] { trainer.restore(file, run); }, {"run.training"});
 }

@@ -168,7 +168,9 @@ TEST_F(Reproduce, WhatDoesNotFitIsSaidBeforeAnythingRuns) {
 }
 
 TEST_F(Reproduce, MissingTaskFilesAreSaidBeforeAnythingRuns) {
-  suite.tasks = SuiteTasks{.names = {"wsc"}, .data = scratch.path()};
+  suite.tasks.emplace();
+  suite.tasks->names = {"wsc"};
+  suite.tasks->data = scratch.path();
   test::expect_error([&] { run(); }, {"wsc"});
   EXPECT_TRUE(fs::is_empty(scratch.path() / "out/runs"));
 }

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dofla/core/file.h"
 #include "dofla/core/json.h"
 #include "tests/support/process.h"
 
@@ -36,6 +37,48 @@ class CommandLine : public testing::Test {
     EXPECT_THAT(result.err, testing::StartsWith("dofla: "));
     EXPECT_THAT(result.err, testing::HasSubstr(part));
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+
+  // A command that trains into `out` is killed between two checkpoints. With --resume it must
+  // refuse `other_options`, naming `difference`, and else end in the bytes of a run that nobody
+  // disturbed.
+  static void expect_resume_after_a_kill(const std::vector<std::string>& command,
+                                         const std::string& out,
+                                         const std::vector<std::string>& other_options,
+                                         const std::string& difference) {
+    ASSERT_EQ(run(joined(command, {"--out", out + "-whole"})).exit_code, 0);
+    const std::vector<std::string> cut = joined(command, {"--out", out});
+    kill_after_a_checkpoint(cut, out + ".training");
+    ASSERT_TRUE(fs::exists(out + ".training"));
+    ASSERT_FALSE(fs::exists(out));
+    expect_failure(cut, 1, "--resume");  // an unfinished run is not overwritten
+    const std::vector<std::string> again = joined(cut, {"--resume"});
+    expect_failure(joined(again, other_options), 1, difference);
+    const ProcessResult resumed = run(again);
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
+              read_text(fs::path(out + "-whole") / "model.safetensors"));
+    EXPECT_FALSE(fs::exists(out + ".training"));
+  }
+
+ private:
+  static std::vector<std::string> joined(std::vector<std::string> all,
+                                         const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  // The first checkpoint may be there before all work: waits until another one has taken its place.
+  static void kill_after_a_checkpoint(const std::vector<std::string>& arguments,
+                                      const std::string& file) {
+    std::string command = DOFLA_BINARY;
+    for (const std::string& argument : arguments) command += " '" + argument + "'";
+    const std::string quoted = "'" + file + "'";
+    run_process({"/bin/sh", "-c",
+                 command + " & pid=$!; until [ -e " + quoted +
+                     " ]; do sleep 0.01; done; first=$(stat -c %i " + quoted +
+                     "); while [ \"$(stat -c %i " + quoted +
+                     ")\" = \"$first\" ]; do sleep 0.01; done; kill -9 $pid; wait $pid"});
   }
 };
 

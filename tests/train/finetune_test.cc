@@ -7,76 +7,29 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dofla/distill/feature_map.h"
-#include "dofla/evaluate/tasks.h"
-#include "dofla/linear/linear_model.h"
-#include "dofla/plan/allocate.h"
 #include "dofla/train/finetuner.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fixtures.h"
+#include "tests/support/finetune_case.h"
 #include "tests/support/full_disk.h"
-#include "tests/support/random_values.h"
 #include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
 
-constexpr Trained kEverything = {.weights = true, .features = true};
+class Finetuning : public testing::Test, protected test::FinetuneCase {};
 
-class Finetuning : public testing::Test {
- protected:
-  const Checkpoint checkpoint{fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K"};
-  const test::ScratchFolder scratch;
-  const std::vector<EncodedQuestion> questions = some_questions(12);
-
-  // Two or three candidates of up to 10 tokens; which one is right follows no rule.
-  std::vector<EncodedQuestion> some_questions(int64_t count) const {
-    std::vector<EncodedQuestion> all;
-    Random random(5);
-    for (int64_t i = 0; i < count; ++i) {
-      EncodedQuestion& question = all.emplace_back();
-      for (int64_t c = 0; c < 2 + i % 2; ++c) {
-        Candidate& candidate = question.candidates.emplace_back();
-        const auto tokens = static_cast<int64_t>(4 + random.below(7));
-        for (int64_t t = 0; t < tokens; ++t)
-          candidate.ids.push_back(static_cast<int64_t>(random.below(500)));
-        candidate.scored_from = 2;
-      }
-      question.gold = static_cast<int64_t>(random.below(question.candidates.size()));
-    }
-    return all;
-  }
-
-  Transformer linear_model() const {
-    const DimensionPlan plan = fixed_plan(identity_of(checkpoint.config()), 8);
-    return make_linear_model(checkpoint, init_features(plan, {}));
-  }
-
-  static FinetuneOptions settings() {
-    FinetuneOptions options;
-    options.epochs = 2;
-    options.batch = 5;
-    options.learning_rate = 1e-3;
-    options.weight_decay = 0.1;
-    options.warmup = 0.2;
-    options.part_tokens = 60;
-    return options;
-  }
-  Judge judge() const {
-    return [this](const Transformer& model) { return evaluate_task(model, questions); };
-  }
+struct Contents {
+  NamedTensors tensors;
+  std::map<std::string, std::string> metadata;
 };
 
-NamedTensors copy_of(const Transformer& model) {
-  NamedTensors copy = parameters(model, kEverything);
-  for (auto& [name, tensor] : copy) tensor = tensor.clone();
-  return copy;
-}
-
-bool same_bits(const NamedTensors& a, const NamedTensors& b) {
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!test::same_bits(a[i].second, b[i].second)) return false;
-  return !a.empty() && a.size() == b.size();
+// Of a training file, which may be overwritten then.
+Contents contents(const fs::path& path) {
+  const Safetensors file(path);
+  Contents all = {{}, file.metadata()};
+  for (const std::string& name : file.names())
+    all.tensors.emplace_back(name, file.tensor(name).clone());
+  return all;
 }
 
 TEST_F(Finetuning, LearnsABatchByHeart) {
@@ -171,27 +124,38 @@ TEST_F(Finetuning, AnotherRunIsRefusedByWhatDiffers) {
   refused(options, questions, linear_model(), "run.training");
 }
 
+// The file is the same on every device; the bits that a run would go on in are not.
+TEST_F(Finetuning, ARunOfAnotherDeviceIsRefused) {
+  FinetuneOptions options = settings();
+  options.checkpoint = scratch.path() / "run.training";
+  Transformer model = linear_model();
+  const FinetuneResult result = finetune(model, questions, options, judge());
+  EXPECT_EQ(result.run["device"], "cpu");
+  auto [tensors, metadata] = contents(options.checkpoint);
+  std::string& run = metadata.at("dofla.run");
+  const std::string_view here = R"("device":"cpu")";
+  run.replace(run.find(here), here.size(), R"("device":"cuda")");
+  write_safetensors(options.checkpoint, tensors, metadata);
+  options.resume = true;
+  Transformer fresh = linear_model();
+  test::expect_error([&] { finetune(fresh, questions, options, judge()); },
+                     {"run.training", "began on cuda, this is cpu", "--device cuda"});
+}
+
 // Each thing that is checked when a run is read.
 TEST_F(Finetuning, ABrokenCheckpointIsRefused) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = linear_model();
   finetune(model, questions, options, judge());
-  NamedTensors tensors;
-  std::map<std::string, std::string> metadata;
-  {
-    const Safetensors file(options.checkpoint);
-    for (const std::string& name : file.names())
-      tensors.emplace_back(name, file.tensor(name).clone());
-    metadata = file.metadata();
-  }
+  const Contents file = contents(options.checkpoint);
   options.resume = true;
   const auto refused = [&](const std::string& name, const Tensor& instead, std::string_view part) {
     NamedTensors broken;
-    for (const auto& [known, tensor] : tensors)
+    for (const auto& [known, tensor] : file.tensors)
       if (known != name) broken.emplace_back(known, tensor);
     if (instead.defined()) broken.emplace_back(name, instead);
-    write_safetensors(options.checkpoint, broken, metadata);
+    write_safetensors(options.checkpoint, broken, file.metadata);
     Transformer fresh = linear_model();
     test::expect_error([&] { finetune(fresh, questions, options, judge()); },
                        {"run.training", name, part});

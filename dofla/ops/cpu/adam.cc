@@ -55,6 +55,19 @@ int64_t part_count(int64_t elements) {
   return (elements + kPart - 1) / kPart;
 }
 
+double squares_of(const Tensor& x) {
+  const float* data = x.data<float>();
+  std::vector<double> parts(static_cast<size_t>(part_count(x.count())));
+  parallel_for(part_count(x.count()), [&](int64_t part) {
+    const float* from = data + part * kPart;
+    const float* to = data + std::min((part + 1) * kPart, x.count());
+    double sum = 0;  // in double: a square overflows float at 2⁶⁴
+    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
+    parts[static_cast<size_t>(part)] = sum;
+  });
+  return std::accumulate(parts.begin(), parts.end(), 0.0);
+}
+
 }  // namespace
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
@@ -70,17 +83,10 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
   });
 }
 
-double sum_of_squares(const Tensor& x) {
-  const float* data = x.data<float>();
-  std::vector<double> parts(static_cast<size_t>(part_count(x.count())));
-  parallel_for(part_count(x.count()), [&](int64_t part) {
-    const float* from = data + part * kPart;
-    const float* to = data + std::min((part + 1) * kPart, x.count());
-    double sum = 0;  // in double: a square overflows float at 2⁶⁴
-    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
-    parts[static_cast<size_t>(part)] = sum;
-  });
-  return std::accumulate(parts.begin(), parts.end(), 0.0);
+double sum_of_squares(std::span<const Tensor> all) {
+  double sum = 0;
+  for (const Tensor& x : all) sum += squares_of(x);
+  return sum;
 }
 
 void scale(float factor, Tensor& x) {

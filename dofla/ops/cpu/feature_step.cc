@@ -24,8 +24,8 @@ Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad
   bool finite = true;
   for (size_t head = 0; head < features.counts.size(); ++head) {
     const int64_t begin = offsets[head], end = offsets[head + 1];
-    double norm = std::sqrt(sum_of_squares(grad_z.slice(begin, end)) +
-                            sum_of_squares(grad_log_alpha.slice(begin, end)));
+    const Tensor own[] = {grad_z.slice(begin, end), grad_log_alpha.slice(begin, end)};
+    double norm = std::sqrt(sum_of_squares(own));
     if (!std::isfinite(norm) || !std::isfinite(loss.data<double>()[head])) {
       norm = std::numeric_limits<double>::quiet_NaN();
       finite = false;

@@ -70,6 +70,26 @@ struct Times {
   __device__ float operator()(float x, float y) const { return x * y; }
 };
 
+struct Scale {
+  float factor;
+  __device__ float operator()(float x, float) const { return factor * x; }
+};
+
+// A block adds up every kSquareSums-th stretch of kThreads elements.
+__global__ void sum_squares(int64_t count, const float* __restrict__ x, double* __restrict__ sums) {
+  __shared__ double parts[kThreads];
+  double sum = 0;  // in double: a square overflows float at 2⁶⁴
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += int64_t{kSquareSums} * kThreads)
+    sum += static_cast<double>(x[i]) * x[i];
+  parts[threadIdx.x] = sum;
+  for (int step = kThreads / 2; step > 0; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) parts[threadIdx.x] += parts[threadIdx.x + step];
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = parts[0];
+}
+
 __global__ void adam_elements(AdamFactors f, int64_t count, const float* __restrict__ gradient,
                               float* __restrict__ mean, float* __restrict__ square,
                               float* __restrict__ parameter) {
@@ -117,6 +137,15 @@ cudaError_t launch_add(Element element, int64_t count, const void* y, void* x,
 cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,
                             cudaStream_t stream) {
   return launch_update(element, count, y, x, Times{}, stream);
+}
+
+cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream) {
+  return launch_update(Element::kF32, count, nullptr, x, Scale{factor}, stream);
+}
+
+cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cudaStream_t stream) {
+  sum_squares<<<kSquareSums, kThreads, 0, stream>>>(count, x, sums);
+  return cudaGetLastError();
 }
 
 cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,

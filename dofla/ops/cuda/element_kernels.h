@@ -18,6 +18,13 @@ cudaError_t launch_add(Element element, int64_t count, const void* y, void* x, c
 cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,
                             cudaStream_t stream);
 
+// x *= factor
+cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream);
+
+// Parts of Σ x² in double, always the same for the same x; `sums` takes kSquareSums of them.
+constexpr int kSquareSums = 256;
+cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cudaStream_t stream);
+
 // One step of Adam on float32 parameters.
 cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,
                         float* mean, float* square, float* parameter, cudaStream_t stream);

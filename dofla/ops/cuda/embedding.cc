@@ -1,9 +1,41 @@
 #include "dofla/ops/cuda/embedding.h"
 
+#include <algorithm>
+#include <numeric>
+#include <span>
+
 #include "dofla/ops/cuda/embedding_kernels.h"
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
+namespace {
+
+// EmbeddedRows as they go to the GPU, in one copy.
+struct RowPlan {
+  int64_t count = 0;
+  Tensor numbers;  // ids [N], starts [N + 1] and order [N], N the number of rows: room enough
+};
+
+RowPlan plan_rows(const Tensor& ids) {
+  const int64_t rows = ids.count();
+  RowPlan plan = {0, Tensor::zeros({3 * rows + 1}, DType::kI64)};
+  const int64_t* id = ids.data<int64_t>();
+  int64_t* distinct = plan.numbers.data<int64_t>();
+  int64_t* starts = distinct + rows;
+  const std::span<int64_t> order(starts + rows + 1, static_cast<size_t>(rows));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [id](int64_t row) { return id[row]; });
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t now = id[order[static_cast<size_t>(i)]];
+    if (plan.count > 0 && distinct[plan.count - 1] == now) continue;
+    distinct[plan.count] = now;
+    starts[plan.count++] = i;
+  }
+  starts[plan.count] = rows;
+  return plan;
+}
+
+}  // namespace
 
 void embed(const Tensor& table, const Tensor& ids, Tensor& out) {
   const Tensor there = ids.to(table.device());
@@ -14,9 +46,12 @@ void embed(const Tensor& table, const Tensor& ids, Tensor& out) {
 }
 
 void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {
-  const Tensor there = ids.to(grad.device());
-  cuda_check(launch_embed_backward(element_of(grad), grad.raw(), grad.size(1),
-                                   static_cast<const int64_t*>(there.raw()), ids.count(),
+  const RowPlan plan = plan_rows(ids);
+  const Tensor there = plan.numbers.to(grad.device());
+  const auto* numbers = static_cast<const int64_t*>(there.raw());
+  const EmbeddedRows rows = {plan.count, numbers, numbers + ids.count(),
+                             numbers + 2 * ids.count() + 1};
+  cuda_check(launch_embed_backward(element_of(grad), grad.raw(), grad.size(1), rows,
                                    mutable_floats(grad_table), stream_of(grad)),
              "embedding");
 }

@@ -9,9 +9,17 @@ namespace dofla::cuda {
 cudaError_t launch_embed(Element element, const void* table, int64_t width, const int64_t* ids,
                          int64_t count, void* out, cudaStream_t stream);
 
-// grad_table[ids[i]] += grad[i], in the order of i; the table's gradient is float32.
+// The rows of a gradient by the row of the table that they belong to: row ids[i] takes the rows
+// order[starts[i]], …, order[starts[i + 1] − 1], in this order.
+struct EmbeddedRows {
+  int64_t count;          // of different ids
+  const int64_t* ids;     // [count]
+  const int64_t* starts;  // [count + 1]
+  const int64_t* order;   // one a row of the gradient
+};
+
+// Adds the rows of `grad` to those of the table, whose gradient is float32.
 cudaError_t launch_embed_backward(Element element, const void* grad, int64_t width,
-                                  const int64_t* ids, int64_t count, float* grad_table,
-                                  cudaStream_t stream);
+                                  const EmbeddedRows& rows, float* grad_table, cudaStream_t stream);
 
 }  // namespace dofla::cuda

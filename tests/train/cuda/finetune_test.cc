@@ -1,0 +1,150 @@
+// Fine-tuning on a GPU: as on the CPU, up to the rounding of float32.
+#include "dofla/train/finetune.h"
+
+#include <cmath>
+#include <set>
+
+#include "dofla/train/candidate_gradient.h"
+#include "dofla/train/optimizer.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/finetune_case.h"
+#include "tests/support/gpu.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla {
+namespace {
+
+class CudaFinetuning : public test::OnGpu, protected test::FinetuneCase {
+ protected:
+  // What the gradients of two devices differ by, relative to their norm: sums that feed into each
+  // other four times a layer on the way there and twice that on the way back.
+  double relative() const {
+    const ModelConfig& config = checkpoint.config();
+    return test::float32_tolerance(std::max(config.vocabulary, config.mlp_width),
+                                   12 * config.layers, 1);
+  }
+  // The norm of the gradients of all questions, before any step.
+  double gradient_norm() const {
+    Transformer model = linear_model();
+    model.make_trainable();
+    Gradients gradients = new_gradients(model, kEverything);
+    std::vector<const EncodedQuestion*> all;
+    for (const EncodedQuestion& question : questions) all.push_back(&question);
+    candidate_gradient(model, all, 1 / static_cast<double>(all.size()), false, gradients);
+    return norm_of(parameters(gradients));
+  }
+  static double norm_of(const NamedTensors& named) {
+    std::vector<Tensor> tensors;
+    for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+    return global_norm(tensors);
+  }
+};
+
+// A step of Adam moves a parameter by about the rate, to the side that its gradient says. Where the
+// devices disagree on the side, the gradient is smaller than its own error; all errors together
+// have the norm `relative` · |g|, so that a step moves the loss apart by at most
+// 2 · rate · √N · relative · |g|. Twice that leaves room for gradients that grow.
+TEST_F(CudaFinetuning, FollowsTheCpu) {
+  Transformer cpu = linear_model(), there = linear_model(gpu);
+  const FinetuneResult expected = finetune(cpu, questions, settings(), judge());
+  const FinetuneResult found = finetune(there, questions, settings(), judge());
+  int64_t count = 0;
+  for (const auto& [name, tensor] : parameters(cpu, kEverything)) count += tensor.count();
+  const double step = 4 * settings().learning_rate * std::sqrt(static_cast<double>(count)) *
+                      relative() * gradient_norm();
+  ASSERT_EQ(found.loss.size(), expected.loss.size());
+  for (size_t i = 0; i < found.loss.size(); ++i)
+    EXPECT_NEAR(found.loss[i], expected.loss[i],
+                relative() * expected.loss[i] + static_cast<double>(i) * step)
+        << "step " << i;
+  EXPECT_EQ(found.skipped(), 0);
+  EXPECT_EQ(found.run["device"], "cuda");
+  EXPECT_EQ(found.run["weights"], expected.run["weights"]);  // both began with the same ones
+}
+
+TEST_F(CudaFinetuning, LearnsABatchByHeart) {
+  const std::vector<EncodedQuestion> few = some_questions(6);
+  Transformer softmax = load_model(checkpoint, gpu, DType::kF32), linear = linear_model(gpu);
+  for (Transformer* model : {&softmax, &linear}) {
+    FinetuneOptions options;
+    options.epochs = 30;
+    options.batch = 6;
+    options.learning_rate = 5e-3;
+    options.keep_best = false;
+    options.recompute = model == &linear;
+    const FinetuneResult result =
+        finetune(*model, few, options, [](const Transformer&) { return TaskResult(); });
+    EXPECT_EQ(evaluate_task(*model, few).acc.mean, 1);
+    EXPECT_GT(result.loss.front(), 1);
+    EXPECT_LT(result.loss.back(), 0.01);
+    EXPECT_EQ(result.skipped(), 0);
+  }
+}
+
+TEST_F(CudaFinetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
+  FinetuneOptions options = settings();
+  options.checkpoint_every = 1;
+  options.checkpoint = scratch.path() / "run.training";
+  Transformer whole = linear_model(gpu);
+  std::set<fs::path> copies;  // of the file as it was after every step
+  const auto keep = [&](const ProgressUpdate& update) {
+    const fs::path to = scratch.path() / fmt::format("{} step {}", update.stage, update.done);
+    fs::copy_file(options.checkpoint, to);
+    copies.insert(to);
+  };
+  const FinetuneResult expected = finetune(whole, questions, options, judge(), keep);
+  ASSERT_EQ(copies.size(), 6u);
+  options.resume = true;
+  for (const fs::path& copy : copies) {
+    options.checkpoint = copy;
+    Transformer resumed = linear_model(gpu);
+    const FinetuneResult found = finetune(resumed, questions, options, judge());
+    EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
+    EXPECT_EQ(found.loss, expected.loss) << copy;
+    EXPECT_EQ(found.kept, expected.kept) << copy;
+  }
+}
+
+TEST_F(CudaFinetuning, GoesOnWhereItBeganOnly) {
+  FinetuneOptions options = settings();
+  options.checkpoint = scratch.path() / "run.training";
+  const auto begin_and_resume = [&](const Device& first, const Device& second) {
+    options.resume = false;
+    Transformer begun = linear_model(first), resumed = linear_model(second);
+    finetune(begun, questions, options, judge());
+    options.resume = true;
+    finetune(resumed, questions, options, judge());
+  };
+  test::expect_error([&] { begin_and_resume(gpu, Device()); },
+                     {"run.training", "began on cuda, this is cpu", "--device cuda"});
+  test::expect_error([&] { begin_and_resume(Device(), gpu); },
+                     {"run.training", "began on cpu, this is cuda", "--device cpu"});
+}
+
+TEST_F(CudaFinetuning, WritesTheModelThatItTrained) {
+  const fs::path folder = scratch.path() / "tuned";
+  fs::create_directory(folder);
+  Transformer model = load_model(checkpoint, gpu, DType::kF32);
+  const FinetuneResult result = finetune(model, questions, settings(), judge());
+  write_trained_model(folder, checkpoint, model, result.run);
+  EXPECT_TRUE(same_bits(copy_of(load_model(Checkpoint(folder))), copy_of(model)));
+  EXPECT_FALSE(same_bits(copy_of(load_model(checkpoint)), copy_of(model)));
+}
+
+TEST_F(CudaFinetuning, StepsThatAreNotFiniteAreLeftOut) {
+  Tensor p = Tensor::zeros({4}, DType::kF32, gpu);
+  Optimizer optimizer({{"p", p}}, {});
+  Tensor bad = Tensor::zeros({4});
+  bad.data<float>()[2] = std::nanf("");
+  EXPECT_FALSE(optimizer.step({{"p", bad.to(gpu)}}, 0.1));
+  EXPECT_EQ(optimizer.skipped(), 1);
+  EXPECT_EQ(test::largest(here(p)), 0);
+}
+
+TEST_F(CudaFinetuning, WeightsInBf16AreRefused) {
+  Transformer model = load_model(checkpoint, gpu);
+  EXPECT_THROW(finetune(model, questions, settings(), judge()), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dofla
