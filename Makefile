@@ -1,7 +1,7 @@
 # dofla: every step from a bare Debian 12 machine to a result.
 #   make demo    install what is missing, build, run the main job on the built-in model
 #   make test    the same, then every test
-.PHONY: demo test build bench lint format fuzz packages install clean
+.PHONY: demo test build bench peers lint format fuzz packages install clean
 .DEFAULT_GOAL := build
 
 # CUDA=1 builds the GPU operations too.
@@ -26,6 +26,13 @@ test: build
 bench: build
 	@cmake --build $(BUILD) --parallel $(JOBS) --target benchmarks
 	@for program in $(BUILD)/bench/*_bench; do echo "== $$(basename $$program)"; $$program || exit 1; done
+
+# The GPU benchmark beside PyTorch's figures for the same work, as a page: CUDA=1, a GPU, and an
+# interpreter with PyTorch (PYTHON=...) are needed.
+RESULTS ?= bench/results/h200.md
+peers: build
+	@cmake --build $(BUILD) --parallel $(JOBS) --target gpu_bench
+	@bench/peers/run.sh $(BUILD)/bench/gpu_bench $(RESULTS)
 
 lint: packages
 	@tools/lint.sh

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,12 +11,17 @@
 
 namespace dofla::bench {
 
-// gpt2-wiki, which is too large for the repository, where $DOFLA_MODELS names a folder that has it;
-// the built-in wiki-mini elsewhere, and says so.
-inline fs::path bench_model() {
+// gpt2-wiki, which is too large for the repository, where $DOFLA_MODELS names a folder that has it.
+inline std::optional<fs::path> gpt2_wiki() {
   const char* models = std::getenv("DOFLA_MODELS");
-  const fs::path large = models == nullptr ? fs::path() : fs::path(models) / "gpt2-wiki";
-  if (models != nullptr && fs::exists(large / "config.json")) return large;
+  if (models == nullptr || !fs::exists(fs::path(models) / "gpt2-wiki/config.json"))
+    return std::nullopt;
+  return fs::path(models) / "gpt2-wiki";
+}
+
+// gpt2-wiki, or the built-in wiki-mini elsewhere, and says so.
+inline fs::path bench_model() {
+  if (const auto large = gpt2_wiki()) return *large;
   fmt::print("gpt2-wiki skipped: DOFLA_MODELS names no folder that has it\n");
   return fs::path(DOFLA_SOURCE_DIR) / "assets/wiki-mini";
 }

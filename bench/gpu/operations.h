@@ -1,0 +1,49 @@
+// How much work a figure stands for, so that it can be held against the machine's ceilings.
+//
+// Operations are those of matrix products alone, two for a multiplication with its addition, and as
+// few as the mathematics asks for: causal pairs only, nothing computed twice. All are for one
+// sample of T tokens through all L layers.
+#pragma once
+
+#include "dofla/model/transformer.h"
+
+namespace dofla::bench {
+
+struct AttentionShape {
+  double layers = 0;    // L
+  double heads = 0;     // H
+  double tokens = 0;    // T
+  double width = 0;     // D
+  double features = 0;  // M, in every head
+};
+
+AttentionShape attention_shape(const ModelConfig& config, int64_t tokens, int64_t features);
+
+// q·k and p·v for every causal pair. The gradients take five products more: q·k again, which is
+// never stored, then those of p and v, and those of q and k.
+double softmax_attention_operations(const AttentionShape& shape);
+double softmax_attention_gradient_operations(const AttentionShape& shape);
+
+// In chunks of 64 tokens: the features of q and k, both products within a chunk, and the two with
+// the state. Every product has two gradients.
+double linear_attention_operations(const AttentionShape& shape);
+double linear_attention_gradient_operations(const AttentionShape& shape);
+
+// q·k and φ(q)·φ(k) for every causal pair with the gradients of both factors of the latter, the
+// features, and the gradient of z.
+double feature_loss_operations(const AttentionShape& shape);
+
+// Bytes of so many tensors of q's shape in BF16: what a fused kernel reads and writes.
+double head_bytes(const AttentionShape& shape, double tensors);
+
+// Products with the weights of the layers, T rows.
+double dense_operations(const Transformer& model, int64_t tokens);
+// The same without what follows the last layer's queries and keys, which a layerwise step leaves
+// out.
+double dense_operations_to_heads(const Transformer& model, int64_t tokens);
+// T rows times the output head.
+double head_operations(const Transformer& model, int64_t tokens);
+// Every matrix that decoding a token reads.
+double weight_bytes(const Transformer& model);
+
+}  // namespace dofla::bench
