@@ -6,7 +6,8 @@
 namespace dofla::cuda::feature_pairs {
 namespace {
 
-constexpr int kSlices = 4;  // of the items of a feature, summed side by side
+constexpr int kSlices = 12;  // of the items of a feature, summed side by side
+constexpr int kSumThreads = 1024;
 
 // One block a head. The scale of a sequence is the largest that one of its items asked for.
 __global__ void loss_kernel(Plan plan, Workspace work, double* per_head) {
@@ -35,7 +36,8 @@ __global__ void loss_kernel(Plan plan, Workspace work, double* per_head) {
 }
 
 // One block a feature; a column past the last of z is log α.
-__global__ void gradient_kernel(Plan plan, Workspace work, FeatureLossOutputs outputs) {
+__global__ __launch_bounds__(kSumThreads) void gradient_kernel(Plan plan, Workspace work,
+                                                               FeatureLossOutputs outputs) {
   auto* slices = reinterpret_cast<double*>(shared_memory());  // [kSlices, width + 1]
   const int feature = blockIdx.x, columns = plan.width + 1;
   int h = 0;
@@ -77,7 +79,7 @@ cudaError_t sum_items(const Plan& plan, const Workspace& work, const FeatureLoss
                                     sizeof(double) * static_cast<size_t>(plan.batch), stream, plan,
                                     work, outputs.per_head);
   if (status != cudaSuccess) return status;
-  return launch(gradient_kernel, dim3(static_cast<unsigned>(plan.total)), 256,
+  return launch(gradient_kernel, dim3(static_cast<unsigned>(plan.total)), kSumThreads,
                 sizeof(double) * kSlices * static_cast<size_t>(plan.width + 1), stream, plan, work,
                 outputs);
 }

@@ -8,6 +8,7 @@ namespace dofla::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kSlices = 8;  // of a head's features
 
 __device__ double block_sum(double x) {
   __shared__ double parts[kThreads];
@@ -35,16 +36,17 @@ __global__ void gradient_norms(FeatureStepArguments a) {
   if (threadIdx.x == 0) a.norms[head] = isfinite(norm) && isfinite(a.loss[head]) ? norm : nan("");
 }
 
-// One block a head; all of them see whether any head was not finite, and then leave all alone.
+// kSlices blocks a head; all of them see whether any head was not finite, and then leave all alone.
 __global__ void step_heads(FeatureStepArguments a) {
   for (int64_t h = 0; h < a.heads; ++h)
     if (isnan(a.norms[h])) return;
   const int64_t head = blockIdx.x, begin = a.offsets[head], end = a.offsets[head + 1];
   const double norm = a.norms[head] > 0 ? a.norms[head] : 1;
   const auto unit = [&](float gradient) { return static_cast<float>(gradient / norm); };
-  for (int64_t i = begin * a.width + threadIdx.x; i < end * a.width; i += kThreads)
+  const int64_t first = blockIdx.y * kThreads + threadIdx.x, step = kSlices * kThreads;
+  for (int64_t i = begin * a.width + first; i < end * a.width; i += step)
     adam_element(a.z_factors, unit(a.grad_z[i]), a.z_mean[i], a.z_square[i], a.z[i]);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads)
+  for (int64_t i = begin + first; i < end; i += step)
     adam_element(a.log_alpha_factors, unit(a.grad_log_alpha[i]), a.log_alpha_mean[i],
                  a.log_alpha_square[i], a.log_alpha[i]);
 }
@@ -54,7 +56,7 @@ __global__ void step_heads(FeatureStepArguments a) {
 cudaError_t launch_feature_step(const FeatureStepArguments& arguments, cudaStream_t stream) {
   const unsigned heads = static_cast<unsigned>(arguments.heads);
   gradient_norms<<<heads, kThreads, 0, stream>>>(arguments);
-  step_heads<<<heads, kThreads, 0, stream>>>(arguments);
+  step_heads<<<dim3(heads, kSlices), kThreads, 0, stream>>>(arguments);
   return cudaGetLastError();
 }
 
