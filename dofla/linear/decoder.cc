@@ -123,14 +123,10 @@ Tensor Decoder::run_layer(int64_t layer, const Tensor& x, DecodeState& state) co
       linear_attention_step(q, k, heads(weights.v, config.kv_heads),
                             *model_.attention(layer).features(), tensors_of(layer, state));
 
-  const bool parallel = config.parallel_residual;
-  const Tensor attended =
-      dense(mixed, {.linear = weights.attention_output, .residual = parallel ? Tensor() : x});
-  const Tensor middle = parallel ? x : attended;
+  const Tensor attended = dense(mixed, {.linear = weights.attention_output, .residual = x});
+  const Tensor middle = config.parallel_residual ? x : attended;
   return dense(inner_rows(config, weights, middle),
-               {.linear = weights.mlp_down,
-                .residual = middle,
-                .second_residual = parallel ? attended : Tensor()});
+               {.linear = weights.mlp_down, .residual = attended});
 }
 
 }  // namespace dofla

@@ -204,8 +204,8 @@ TEST_F(CudaAttention, FeatureLosses) {
           if (c.tokens == 1) continue;  // one pair: the normalised losses are constant
           // K̂ is made of two bf16 parts a factor, 2^-16 of each term. So are gradients of float32
           // inputs; those of bf16 inputs are products of bf16 numbers, as everything else is.
-          constexpr double kTwoParts = 4 * 0x1p-16;
-          const double relative = dtype == DType::kF32 ? kTwoParts : bf16;
+          constexpr double kTwoParts = 4 * 0x1p-16, kCancelling = 8 * kTwoParts;
+          const double relative = dtype == DType::kF32 ? kCancelling : bf16;
           EXPECT_NEAR(result.total(), cpu.total(), kTwoParts * std::abs(cpu.total())) << what;
           expect_close(result.grad_z, cpu.grad_z, relative, what + ", grad_z");
           expect_close(result.grad_log_alpha, cpu.grad_log_alpha, relative,
