@@ -24,11 +24,12 @@ struct Options {
   TrainingRun training;
   TextArguments text;
   LambdaOption lambda;
-  std::string plan, strategy = "dof", features = "prf", init = "pairs";
+  std::string plan, start, strategy = "dof", features = "prf", init = "pairs";
   std::string loss = "softmax", mask = "causal";
   int64_t held_out = 16;
   LearningRates rates;
   DistillOptions job = {.plan = {},
+                        .start = {},
                         .allocate = {},
                         .dof = {.sample = {.samples = 1024, .draws = 1, .seed = 0}},
                         .features = {},
@@ -50,6 +51,16 @@ DistillText read_text(const Options& options, const Checkpoint& checkpoint,
   return split_held_out(std::move(windows), options.held_out);
 }
 
+// Goes on from the features of a student, which also give the plan.
+void go_on_from(const fs::path& student, DistillOptions& job) {
+  const fs::path plan = student / "plan.json";
+  job.start = load_features(Checkpoint(student));
+  job.features.map = job.start->map;
+  job.plan = load_dimension_plan(plan);
+  if (job.plan->heads != job.start->counts())
+    fail("{}: is not the plan of the features beside it", plan.string());
+}
+
 DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
                         const DistillText& text) {
   DistillOptions job = options.job;
@@ -61,6 +72,7 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
   if (!options.plan.empty()) job.plan = load_dimension_plan(options.plan);
   job.features.map = feature_map_from_name(options.features).value();
   job.features.init = feature_init_from_name(options.init).value();
+  if (!options.start.empty()) go_on_from(options.start, job);
   job.features.seed = job.seed;
   job.features.lambda = job.allocate.lambda;
   job.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
@@ -136,6 +148,11 @@ void add_feature_options(CLI::App& app, Options& options) {
       ->check(real_between(0, 100));
   app.add_option("--plan", options.plan, "a plan of dofla plan, instead of --cost and --strategy")
       ->type_name("F");
+  app.add_option("--start", options.start,
+                 "a student of the same teacher to go on from, instead of a plan and drawn\n"
+                 "features: for instance softmax first, then direct")
+      ->type_name("DIR")
+      ->excludes("--plan");
   options.lambda.add(app, "the ridge λ of the degrees of freedom (left out: 2^-8)");
   app.add_option("--samples", options.job.dof.sample.samples,
                  "queries and keys a head that the degrees of freedom are measured on")

@@ -1,6 +1,7 @@
 #include "dofla/pipeline.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 
 #include "dofla/core/error.h"
@@ -23,6 +24,8 @@ std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t coun
 // Checkpoint → (q, k) → DofTable → DimensionPlan
 void choose_dimensions(const Transformer& teacher, const DistillText& text,
                        const DistillOptions& options, const Progress& progress, Distilled& result) {
+  require(!options.start || (options.plan && options.plan->heads == options.start->counts()),
+          "distill: features to go on from need the plan that they are of");
   if (options.plan) {
     require_fits(*options.plan, teacher.config());
     result.plan = *options.plan;
@@ -38,6 +41,7 @@ void choose_dimensions(const Transformer& teacher, const DistillText& text,
 // DimensionPlan → FeatureSet, not yet trained
 FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
                          const DistillOptions& options, const DimensionPlan& plan) {
+  if (options.start) return options.start->clone();
   FeatureOptions draw = options.features;
   const std::vector<TokenIds> sequences = first(text.train, options.dof_sequences);
   const auto observe = [&](const Observer& observer) {
@@ -90,6 +94,21 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
   result.history = trainer.history();
 }
 
+struct Fingerprint {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325u;
+  void add(uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; }
+  std::string text() const { return fmt::format("{:016x}", hash); }
+};
+
+std::string fingerprint(const FeatureSet& features) {
+  Fingerprint hash;
+  for (const Features& layer : features.layers)
+    for (const Tensor* tensor : {&layer.z, &layer.log_alpha})
+      for (int64_t i = 0; i < tensor->count(); ++i)
+        hash.add(std::bit_cast<uint32_t>(tensor->data<float>()[i]));
+  return hash.text();
+}
+
 }  // namespace
 
 DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out) {
@@ -110,10 +129,10 @@ DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out) {
 }
 
 std::string fingerprint(const std::vector<TokenIds>& sequences) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  Fingerprint hash;
   for (const TokenIds& sequence : sequences)
-    for (const int64_t id : sequence) hash = (hash ^ static_cast<uint64_t>(id)) * 0x100000001b3u;
-  return fmt::format("{:016x}", hash);
+    for (const int64_t id : sequence) hash.add(static_cast<uint64_t>(id));
+  return hash.text();
 }
 
 void DistillOptions::follow(const Recipe& recipe) {
@@ -144,6 +163,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
                    {"lr_alpha", options.train.lr_alpha},
                    {"seed", options.seed}};
   if (options.plan) settings["dims"] = options.plan->heads;
+  if (options.start) settings["start"] = fingerprint(*options.start);
   return settings;
 }
 

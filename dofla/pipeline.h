@@ -31,6 +31,7 @@ std::string fingerprint(const std::vector<TokenIds>& sequences);
 
 struct DistillOptions {
   std::optional<DimensionPlan> plan;  // given, or else measured and allocated
+  std::optional<FeatureSet> start;    // features of that plan to go on from; else they are drawn
   AllocateOptions allocate;
   DofOptions dof;
   int64_t dof_sequences = 16;  // of the training text, for the degrees of freedom

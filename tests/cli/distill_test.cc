@@ -1,7 +1,11 @@
 // dofla distill as a user meets it, on a tiny model and token ids.
+#include <algorithm>
+
 #include "dofla/core/file.h"
+#include "dofla/linear/linear_model.h"
 #include "tests/support/command_line.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/random_values.h"
 
 namespace dofla {
 namespace {
@@ -74,6 +78,35 @@ TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
   for (const char* map : {"performer", "dijiang"}) works({"--features", map});
   for (const char* loss : {"softmax", "l2", "attention-mse", "direct"}) works({"--loss", loss});
   works({"--loss", "direct", "--recompute"});
+}
+
+TEST_F(DistillCli, GoesOnFromAStudent) {
+  const std::string first = out + "-first";
+  json(distill({"--out", first, "--steps", "3"}));
+  const auto on = [&](const std::string& to, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"distill",    model, "--ids",   ids(), "--batch", "2",
+                                    "--held-out", "2",   "--start", first, "--out",   to};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto features = [](const std::string& folder) {
+    return to_tensors(load_features(Checkpoint(folder)));
+  };
+  const auto same = [&](const std::string& folder) {
+    const NamedTensors a = features(first), b = features(folder);
+    return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+      return x.first == y.first && test::same_bits(x.second, y.second);
+    });
+  };
+  json(on(out + "-untouched", {"--steps", "0"}));
+  EXPECT_TRUE(same(out + "-untouched"));
+  json(on(out, {"--loss", "direct", "--steps", "2"}));
+  EXPECT_FALSE(same(out));
+  EXPECT_EQ(json({"inspect", out})["linear_attention"]["features"],
+            json({"inspect", first})["linear_attention"]["features"]);
+  expect_failure(on(out + "2", {"--plan", first + "/plan.json"}), 2, "excludes");
+  expect_failure(distill({"--start", model, "--out", out + "2"}), 1,
+                 "not a linear-attention model");
 }
 
 TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
