@@ -99,12 +99,48 @@ int64_t Tensor::size(int64_t axis) const {
 }
 
 void* Tensor::mutable_raw() {
+  check_dense();
+  return mutable_first();
+}
+
+void* Tensor::mutable_first() {
   if (!writable_)  // not require(): the message would be made at every access
     throw std::invalid_argument("writing to a read-only tensor of shape " + to_string(shape_));
   return const_cast<void*>(data_);
 }
 
+Tensor Tensor::view(Shape shape, int64_t offset, Shape steps) const {
+  check_dense();
+  require(!shape.empty() && shape.size() == steps.size(), "a view of shape {} with steps {}",
+          to_string(shape), to_string(steps));
+  Tensor out = *this;
+  out.count_ = element_count(shape);
+  int64_t last = offset;
+  bool forward = offset >= 0;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    last += (shape[axis] - 1) * steps[axis];
+    forward = forward && steps[axis] >= 0;
+  }
+  require(out.count_ == 0 || (forward && last < count_),
+          "a view of shape {} from element {} on with steps {} leaves a tensor of shape {}",
+          to_string(shape), offset, to_string(steps), to_string(shape_));
+  out.data_ = static_cast<const std::byte*>(data_) + offset * size_in_bytes(dtype_);
+  out.shape_ = std::move(shape);
+  out.steps_ = std::move(steps);
+  return out;
+}
+
+int64_t Tensor::step(int64_t axis) const {
+  const int64_t at = axis < 0 ? axis + rank() : axis;
+  size(at);  // checks it
+  if (is_view()) return steps_[static_cast<size_t>(at)];
+  int64_t step = 1;
+  for (int64_t i = at + 1; i < rank(); ++i) step *= shape_[static_cast<size_t>(i)];
+  return step;
+}
+
 Tensor Tensor::reshape(Shape shape) const {
+  check_dense();
   require(element_count(shape) == count_, "cannot reshape {} to {}", to_string(shape_),
           to_string(shape));
   Tensor out = *this;
@@ -116,10 +152,9 @@ Tensor Tensor::slice(int64_t begin, int64_t end) const {
   require(rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0],
           "rows [{}, {}) of a tensor of shape {}", begin, end, to_string(shape_));
   Tensor out = *this;
-  const int64_t row = shape_[0] == 0 ? 0 : count_ / shape_[0];
   out.shape_[0] = end - begin;
-  out.count_ = (end - begin) * row;
-  out.data_ = static_cast<const std::byte*>(data_) + begin * row * size_in_bytes(dtype_);
+  out.count_ = shape_[0] == 0 ? 0 : count_ / shape_[0] * (end - begin);
+  out.data_ = static_cast<const std::byte*>(data_) + begin * step(0) * size_in_bytes(dtype_);
   return out;
 }
 
@@ -127,8 +162,9 @@ Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   require(!device_.is_cuda(), "tensors change their type on the CPU only");
   Tensor out(shape_, dtype);
+  const void* elements = raw();
   for (int64_t i = 0; i < count_; ++i) {
-    const double x = read_element(data_, dtype_, i);
+    const double x = read_element(elements, dtype_, i);
     switch (dtype) {
       case DType::kF64:
         out.data<double>()[i] = x;
@@ -149,13 +185,13 @@ Tensor Tensor::to(DType dtype) const {
 Tensor Tensor::to(const Device& device) const {
   if (device == device_ || !defined()) return *this;
   Tensor out(shape_, dtype_, device);
-  copy_bytes(device_, data_, device, out.mutable_raw(), bytes());
+  copy_bytes(device_, raw(), device, out.mutable_raw(), bytes());
   return out;
 }
 
 Tensor Tensor::clone() const {
   Tensor out(shape_, dtype_, device_);
-  copy_within(device_, data_, out.mutable_raw(), bytes());
+  copy_within(device_, raw(), out.mutable_raw(), bytes());
   return out;
 }
 
@@ -163,9 +199,9 @@ void Tensor::assign(const Tensor& from) {
   require(from.shape_ == shape_ && from.dtype_ == dtype_, "cannot assign {} {} to {} {}",
           name(from.dtype_), to_string(from.shape_), name(dtype_), to_string(shape_));
   if (device_.is_cuda() || from.device_.is_cuda())
-    copy_bytes(from.device_, from.data_, device_, mutable_raw(), bytes());
+    copy_bytes(from.device_, from.raw(), device_, mutable_raw(), bytes());
   else
-    std::memcpy(mutable_raw(), from.data_, static_cast<size_t>(bytes()));
+    std::memcpy(mutable_raw(), from.raw(), static_cast<size_t>(bytes()));
 }
 
 Tensor Tensor::repeat(int64_t copies) const {
@@ -174,7 +210,7 @@ Tensor Tensor::repeat(int64_t copies) const {
   shape[0] *= copies;
   Tensor out(shape, dtype_, device_);
   for (int64_t i = 0; i < copies; ++i)
-    copy_within(device_, data_, static_cast<std::byte*>(out.mutable_raw()) + i * bytes(), bytes());
+    copy_within(device_, raw(), static_cast<std::byte*>(out.mutable_raw()) + i * bytes(), bytes());
   return out;
 }
 

@@ -1,6 +1,7 @@
 // A dense row-major array with a type and a shape, on the CPU or on a GPU. Copying a Tensor copies
 // the handle: both see the same memory. The memory is either its own or borrowed (a mapped
-// checkpoint), and borrowed memory is read-only.
+// checkpoint), and borrowed memory is read-only. A view sees part of another tensor's memory, with
+// gaps: only operations that say so take one.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,11 @@ class Tensor {
   int64_t count() const { return count_; }
   int64_t bytes() const { return count_ * size_in_bytes(dtype_); }
 
-  // The address, on whichever device it is.
-  const void* raw() const { return data_; }
+  // The address, on whichever device it is; std::invalid_argument for a view.
+  const void* raw() const {
+    check_dense();
+    return data_;
+  }
   void* mutable_raw();
 
   // The elements of a tensor on the CPU; std::invalid_argument on a GPU.
@@ -52,6 +56,14 @@ class Tensor {
     return static_cast<T*>(mutable_raw());
   }
 
+  // Element (i, j, …) of a view is element offset + i·steps[0] + j·steps[1] + … of this tensor. Its
+  // elements cannot be asked for by the functions above, but by who heeds the steps.
+  Tensor view(Shape shape, int64_t offset, Shape steps) const;
+  bool is_view() const { return !steps_.empty(); }
+  int64_t step(int64_t axis) const;            // in elements, of any tensor
+  const void* first() const { return data_; }  // the address of the first element
+  void* mutable_first();
+
   Tensor reshape(Shape shape) const;               // same memory, same element count
   Tensor slice(int64_t begin, int64_t end) const;  // rows [begin, end) of the first axis
   Tensor to(DType dtype) const;                    // a converted copy; itself if it has that type
@@ -62,7 +74,13 @@ class Tensor {
   Tensor repeat(int64_t copies) const;  // so many copies, one after another in axis 0
 
  private:
+  void check_dense() const {
+    if (is_view())
+      throw std::invalid_argument("a view of shape " + to_string(shape_) +
+                                  " where a dense tensor is needed: copy it first");
+  }
   void check_readable(DType asked) const {
+    check_dense();
     if (asked != dtype_)
       throw std::invalid_argument(
           fmt::format("tensor holds {}, asked for {}", name(dtype_), name(asked)));
@@ -75,6 +93,7 @@ class Tensor {
   DType dtype_ = DType::kF32;
   int64_t count_ = 0;
   Shape shape_;
+  Shape steps_;  // of a view, else empty
   Device device_;
   std::shared_ptr<const void> owner_;
 };

@@ -5,6 +5,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/parallel.h"
+#include "dofla/ops/heads.h"
 
 namespace dofla {
 namespace {
@@ -45,8 +46,8 @@ void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   const int64_t heads = plan_.model.heads, size = plan_.model.head_size, tokens = q.size(2);
   const int64_t seen = ++offered_[static_cast<size_t>(layer)];
   const double quarter = std::pow(static_cast<double>(size), 0.25);
-  const Tensor all_queries = q.to(Device()).to(DType::kF32);
-  const Tensor all_keys = k.to(Device()).to(DType::kF32);
+  const Tensor all_queries = contiguous_heads(q).to(Device()).to(DType::kF32);
+  const Tensor all_keys = contiguous_heads(k).to(Device()).to(DType::kF32);
   parallel_for(heads, [&](int64_t head) {
     const size_t at = static_cast<size_t>(layer * heads + head);
     const int64_t count = plan_.heads[static_cast<size_t>(layer)][static_cast<size_t>(head)];

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/heads.h"
 #include "dofla/ops/rows.h"
 
 namespace dofla {
@@ -84,8 +85,8 @@ void QueryKeySampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
     }
   }
   Tensor rows = samples_.reshape({samples_.size(0) * J, D});
-  copy_rows(q.reshape({B * config_.heads * T, D}), queries, rows);
-  copy_rows(k.reshape({B * config_.kv_heads * T, D}), keys, rows);
+  copy_rows(contiguous_heads(q).reshape({B * config_.heads * T, D}), queries, rows);
+  copy_rows(contiguous_heads(k).reshape({B * config_.kv_heads * T, D}), keys, rows);
   offered_[static_cast<size_t>(layer)] += B * 2 * T;
 }
 

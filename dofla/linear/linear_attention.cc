@@ -34,10 +34,10 @@ Tensor LinearAttention::forward(const Tensor& q, const Tensor& k, const Tensor& 
 }
 
 AttentionGradients LinearAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                             const AttentionTape& tape,
-                                             const Tensor& grad_out) const {
+                                             const AttentionTape& tape, const Tensor& grad_out,
+                                             const GradientRoom& room) const {
   LinearAttentionGradients gradients =
-      linear_attention_backward(q, k, v, features_, grad_out, kLinearAttentionChunk, tape);
+      linear_attention_backward(q, k, v, features_, grad_out, kLinearAttentionChunk, tape, room);
   return {gradients.q, gradients.k, gradients.v, {gradients.z, gradients.log_alpha}};
 }
 

@@ -19,7 +19,8 @@ class LinearAttention : public Attention {
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState* state,
                  AttentionTape* tape) const override;
   AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const AttentionTape& tape, const Tensor& grad_out) const override;
+                              const AttentionTape& tape, const Tensor& grad_out,
+                              const GradientRoom& room) const override;
 
  private:
   Features features_;

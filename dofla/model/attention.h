@@ -1,5 +1,5 @@
 // What stands between q, k, v and the attention's output: softmax attention with a key/value
-// cache, or linear attention with a state that does not grow.
+// cache, or linear attention with a state that does not grow. On a GPU q, k and v may be views.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include "dofla/core/tensor.h"
 #include "dofla/ops/attention_tape.h"
 #include "dofla/ops/features.h"
+#include "dofla/ops/gradient_room.h"
 
 namespace dofla {
 
@@ -48,13 +49,14 @@ class Attention {
                          const Tensor& v,  // [B, Hkv, T, D]
                          AttentionState* state, AttentionTape* tape = nullptr) const = 0;
 
-  // Gradients of a forward without state, from its tape and the gradient of its output.
+  // Gradients of a forward without state, from its tape and the gradient of its output, in the room
+  // there is for them.
   virtual AttentionGradients backward(const Tensor& q,  // [B, H, T, D]
                                       const Tensor& k,  // [B, Hkv, T, D]
                                       const Tensor& v,  // [B, Hkv, T, D]
                                       const AttentionTape& tape,
-                                      const Tensor& grad_out) const  // [B, T, H, D]
-      = 0;
+                                      const Tensor& grad_out,  // [B, T, H, D]
+                                      const GradientRoom& room) const = 0;
 };
 
 }  // namespace dofla

@@ -31,11 +31,17 @@ Heads project_heads(const Block& block, const Tensor& x, int64_t batch, int64_t 
   const Tensor normal = normalise(config, weights.attention_norm, x);
   std::vector<Tensor> rows;
   for (const Linear& projection : weights.projections) rows.push_back(matmul(normal, projection));
-  const auto gather = [&](const HeadSource& source, int64_t heads) {
-    return gather_heads(rows[source.projection], source.columns, batch, heads, config.head_size);
+  // A GPU's attention reads heads where the projections left them. That of a CPU is faster on heads
+  // that lie together, and norms take no others.
+  const bool together = !x.device().is_cuda();
+  const auto heads_of = [&](const HeadSource& source, int64_t heads, bool copy) {
+    const Tensor view =
+        view_heads(rows[source.projection], source.columns, batch, heads, config.head_size);
+    return copy ? contiguous_heads(view) : view;
   };
-  Heads out = {gather(weights.q, config.heads), gather(weights.k, config.kv_heads),
-               gather(weights.v, config.kv_heads)};
+  Heads out = {heads_of(weights.q, config.heads, together || config.qk_norm),
+               heads_of(weights.k, config.kv_heads, together || config.qk_norm),
+               heads_of(weights.v, config.kv_heads, together)};
   if (config.qk_norm) {
     if (tape != nullptr) tape->q = out.q, tape->k = out.k;
     out.q = rms_norm(out.q, weights.q_norm, config.norm_epsilon);

@@ -17,6 +17,7 @@ struct Block {
   const std::vector<float>& frequencies;  // of the rotary embedding; may be empty
 };
 
+// On a GPU these may be views of a projection's rows.
 struct Heads {
   Tensor q;  // [B, H, T, D]
   Tensor k;  // [B, Hkv, T, D]

@@ -46,9 +46,32 @@ Tensor feed_forward_backward(const Block& block, const BlockTape& tape, const Te
                     matmul_backward(grad_gated, block.weights.mlp_up));
 }
 
-// From the gradients of q, k and v as they enter the attention to those of the projections' rows.
-std::vector<Tensor> project_heads_backward(const Block& block, const BlockTape& tape,
-                                           AttentionGradients grad, LayerWeights* weights) {
+// The gradients of the projections' rows, and the columns of them that belong to q, k and v.
+struct RowGradients {
+  std::vector<Tensor> rows;
+  GradientRoom heads;  // views
+};
+
+// To be written: every column belongs to a head.
+RowGradients new_row_gradients(const Block& block, const Heads& heads) {
+  const int64_t batch = heads.q.size(0), tokens = heads.q.size(2);
+  std::vector<Tensor> rows;
+  for (const Linear& projection : block.weights.projections)
+    rows.emplace_back(Shape{batch * tokens, projection.outputs()}, heads.q.dtype(),
+                      heads.q.device());
+  const auto columns_of = [&](const HeadSource& source, const Tensor& like) {
+    return view_heads(rows[source.projection], source.columns, batch, like.size(1), like.size(3));
+  };
+  GradientRoom columns = {columns_of(block.weights.q, heads.q),
+                          columns_of(block.weights.k, heads.k),
+                          columns_of(block.weights.v, heads.v)};
+  return {std::move(rows), std::move(columns)};
+}
+
+// From the gradients of q and k as they enter the attention to those of the projections' columns,
+// where they are already unless there are q/k norms.
+void project_heads_backward(const Block& block, const BlockTape& tape, AttentionGradients grad,
+                            GradientRoom& columns, LayerWeights* weights) {
   const ModelConfig& config = block.config;
   if (!block.frequencies.empty()) {
     std::vector<float> back = block.frequencies;
@@ -56,22 +79,13 @@ std::vector<Tensor> project_heads_backward(const Block& block, const BlockTape& 
     rotate(grad.q, back, 0);
     rotate(grad.k, back, 0);
   }
-  if (config.qk_norm) {
-    grad.q = rms_norm_backward(tape.q, block.weights.q_norm, config.norm_epsilon, grad.q,
-                               part_of(weights, &LayerWeights::q_norm));
-    grad.k = rms_norm_backward(tape.k, block.weights.k_norm, config.norm_epsilon, grad.k,
-                               part_of(weights, &LayerWeights::k_norm));
-  }
-  std::vector<Tensor> rows;  // every column belongs to a head
-  for (const Linear& projection : block.weights.projections)
-    rows.emplace_back(Shape{tape.x.size(0), projection.outputs()}, grad.q.dtype(), grad.q.device());
-  const auto scatter = [&](const Tensor& heads, const HeadSource& source) {
-    scatter_heads(heads, source.columns, rows[source.projection]);
-  };
-  scatter(grad.q, block.weights.q);
-  scatter(grad.k, block.weights.k);
-  scatter(grad.v, block.weights.v);
-  return rows;
+  if (!config.qk_norm) return;
+  copy_heads(rms_norm_backward(tape.q, block.weights.q_norm, config.norm_epsilon, grad.q,
+                               part_of(weights, &LayerWeights::q_norm)),
+             columns.q);
+  copy_heads(rms_norm_backward(tape.k, block.weights.k_norm, config.norm_epsilon, grad.k,
+                               part_of(weights, &LayerWeights::k_norm)),
+             columns.k);
 }
 
 // From the gradient of the attention's output projection to that of its input, the normalised rows.
@@ -82,18 +96,22 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
   if (weights != nullptr)
     add_weight_gradient(tape.attention.out.reshape(grad_mixed.shape()), grad,
                         weights->attention_output);
-  const AttentionGradients inner = block.attention.backward(
-      heads.q, heads.k, heads.v, tape.attention, grad_mixed.reshape(tape.attention.out.shape()));
+  RowGradients to = new_row_gradients(block, heads);
+  GradientRoom room = to.heads;
+  if (block.config.qk_norm) room.q = room.k = Tensor();  // their norms come in between
+  const AttentionGradients inner =
+      block.attention.backward(heads.q, heads.k, heads.v, tape.attention,
+                               grad_mixed.reshape(tape.attention.out.shape()), room);
   if (features != nullptr && features->z.defined()) {
     add(features->z, inner.features.z);
     add(features->log_alpha, inner.features.log_alpha);
   }
-  const std::vector<Tensor> rows = project_heads_backward(block, tape, inner, weights);
+  project_heads_backward(block, tape, inner, to.heads, weights);
   Tensor out;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (weights != nullptr) add_weight_gradient(normal, rows[i], weights->projections[i]);
+  for (size_t i = 0; i < to.rows.size(); ++i) {
+    if (weights != nullptr) add_weight_gradient(normal, to.rows[i], weights->projections[i]);
     const Linear back = transposed(block.weights.projections[i]);
-    out = i == 0 ? matmul(rows[i], back) : matmul_add(rows[i], back, out);
+    out = i == 0 ? matmul(to.rows[i], back) : matmul_add(to.rows[i], back, out);
   }
   return out;
 }

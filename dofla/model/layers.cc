@@ -62,11 +62,4 @@ Tensor activated_product_backward(Activation activation, const Tensor& grad_y, c
   return grad;
 }
 
-Tensor position_ids(int64_t batch, int64_t tokens, int64_t first) {
-  Tensor positions({batch * tokens}, DType::kI64);
-  int64_t* position = positions.data<int64_t>();
-  for (int64_t i = 0; i < batch * tokens; ++i) position[i] = first + i % tokens;
-  return positions;
-}
-
 }  // namespace dofla

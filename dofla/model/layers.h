@@ -1,5 +1,5 @@
 // The pieces of a decoder that forward and backward share: the norm and the activation that its
-// configuration chooses, each with its backward, and the positions of tokens.
+// configuration chooses, each with its backward.
 #pragma once
 
 #include "dofla/model/weights.h"
@@ -32,8 +32,5 @@ Tensor activated_product_backward(Activation activation,
 
 // grad *= activation'(x), with x what the forward received.
 void activate_backward(Activation activation, const Tensor& x, Tensor& grad);
-
-// Positions of B equally long sequences whose first token stands at `first`: [B·T], I64.
-Tensor position_ids(int64_t batch, int64_t tokens, int64_t first);
 
 }  // namespace dofla

@@ -1,5 +1,6 @@
 // Lets a stage look at the queries, keys and values of every layer as they enter the attention
-// kernel: after biases, q/k norms and rotary embedding.
+// kernel: after biases, q/k norms and rotary embedding. On a GPU they may be views of a
+// projection's rows, to be had as tensors of their own from contiguous_heads (ops/heads.h).
 #pragma once
 
 #include <cstdint>

@@ -1,27 +1,17 @@
 #include "dofla/model/softmax_attention.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "dofla/ops/heads.h"
 #include "dofla/ops/softmax_attention.h"
 
 namespace dofla {
 namespace {
 
-// Copies the first `count` tokens of every head of `from` behind the first `at` tokens of `to`.
-void copy_tokens(const Tensor& from, int64_t count, Tensor& to, int64_t at) {
-  const int64_t heads = from.size(0) * from.size(1);
-  const int64_t token = from.size(3) * size_in_bytes(from.dtype());
-  const auto* source = static_cast<const std::byte*>(from.raw());
-  auto* target = static_cast<std::byte*>(to.mutable_raw());
-  for (int64_t h = 0; h < heads; ++h) {
-    const std::byte* here = source + h * from.size(2) * token;
-    std::byte* there = target + (h * to.size(2) + at) * token;
-    if (from.device().is_cuda())
-      copy_bytes(from.device(), here, to.device(), there, count * token);
-    else
-      std::memcpy(there, here, static_cast<size_t>(count * token));
-  }
+// Tokens [begin, end) of every head of a cache.
+Tensor tokens_of(const Tensor& cache, int64_t begin, int64_t end) {
+  return cache.view({cache.size(0), cache.size(1), end - begin, cache.size(3)},
+                    begin * cache.step(2), {cache.step(0), cache.step(1), cache.step(2), 1});
 }
 
 struct KeyValueCache : AttentionState {
@@ -45,8 +35,9 @@ struct KeyValueCache : AttentionState {
       const int64_t doubled = k.defined() ? 2 * k.size(2) : 64;
       grow(new_k, std::max(needed, std::min(doubled, context)));
     }
-    copy_tokens(new_k, new_k.size(2), k, tokens);
-    copy_tokens(new_v, new_v.size(2), v, tokens);
+    Tensor free_k = tokens_of(k, tokens, needed), free_v = tokens_of(v, tokens, needed);
+    copy_heads(new_k, free_k);
+    copy_heads(new_v, free_v);
     tokens = needed;
   }
 
@@ -57,8 +48,9 @@ struct KeyValueCache : AttentionState {
     Tensor larger_k(shape, like.dtype(), like.device()),
         larger_v(shape, like.dtype(), like.device());
     if (tokens > 0) {
-      copy_tokens(k, tokens, larger_k, 0);
-      copy_tokens(v, tokens, larger_v, 0);
+      Tensor kept_k = tokens_of(larger_k, 0, tokens), kept_v = tokens_of(larger_v, 0, tokens);
+      copy_heads(tokens_of(k, 0, tokens), kept_k);
+      copy_heads(tokens_of(v, 0, tokens), kept_v);
     }
     k = larger_k;
     v = larger_v;
@@ -80,9 +72,9 @@ Tensor SoftmaxAttention::forward(const Tensor& q, const Tensor& k, const Tensor&
 }
 
 AttentionGradients SoftmaxAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                              const AttentionTape& tape,
-                                              const Tensor& grad_out) const {
-  SoftmaxAttentionGradients gradients = softmax_attention_backward(q, k, v, grad_out, tape);
+                                              const AttentionTape& tape, const Tensor& grad_out,
+                                              const GradientRoom& room) const {
+  SoftmaxAttentionGradients gradients = softmax_attention_backward(q, k, v, grad_out, tape, room);
   return {gradients.q, gradients.k, gradients.v, {}};
 }
 

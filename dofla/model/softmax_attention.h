@@ -14,7 +14,8 @@ class SoftmaxAttention : public Attention {
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState* state,
                  AttentionTape* tape) const override;
   AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const AttentionTape& tape, const Tensor& grad_out) const override;
+                              const AttentionTape& tape, const Tensor& grad_out,
+                              const GradientRoom& room) const override;
 
  private:
   int64_t context_;

@@ -5,7 +5,6 @@
 
 #include "dofla/model/layers.h"
 #include "dofla/model/softmax_attention.h"
-#include "dofla/ops/activation.h"
 #include "dofla/ops/embedding.h"
 
 namespace dofla {
@@ -94,13 +93,10 @@ Block Transformer::block(int64_t layer) const {
 }
 
 Tensor Transformer::embed_tokens(const Tensor& ids, int64_t position) const {
-  const int64_t batch = ids.size(0), tokens = ids.size(1);
+  const int64_t tokens = ids.size(1);
   require(position + tokens <= config_.context, "{} tokens are more than the model's context of {}",
           position + tokens, config_.context);
-  Tensor x = embed(weights_.token_embedding, ids.reshape({batch * tokens}));
-  if (weights_.position_embedding.defined())
-    add(x, embed(weights_.position_embedding, position_ids(batch, tokens, position)));
-  return x;
+  return embed_sequences(weights_.token_embedding, weights_.position_embedding, ids, position);
 }
 
 Tensor Transformer::forward(const Tensor& ids, const ForwardOptions& options) const {

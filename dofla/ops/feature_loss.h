@@ -4,7 +4,8 @@
 //   softmax        −1/(B T) Σ p log p̂
 //   l2              1/(B T) Σ (K − K̂)² / s²
 //   attention-mse   1/(B T) Σ (p − p̂)²
-// Fused over tiles: memory O(T M) for each core. Finite for every finite q and k.
+// Fused over tiles: memory O(T M) for each core. Finite for every finite q and k. On a GPU q and k
+// may be views.
 #pragma once
 
 #include "dofla/ops/features.h"

@@ -68,15 +68,23 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
-                                                   const AttentionTape& tape) {
+                                                   const AttentionTape& tape,
+                                                   const GradientRoom& room) {
   require_inputs(q, k, v, features, chunk);
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "linear attention: grad_out");
   require(grad_out.dtype() == q.dtype(), "linear attention: grad_out: expected {}, found {}",
           name(q.dtype()), name(grad_out.dtype()));
   require_tape(tape, q);
-  return q.device().is_cuda() ? cuda::linear_attention_backward(q, k, v, features, grad_out, tape)
-                              : cpu::linear_attention_backward(q, k, v, features, grad_out, chunk);
+  if (q.device().is_cuda())
+    return cuda::linear_attention_backward(q, k, v, features, grad_out, tape,
+                                           whole_room(room, q, k));
+  LinearAttentionGradients gradients =
+      cpu::linear_attention_backward(q, k, v, features, grad_out, chunk);
+  move_into(room.q, gradients.q);
+  move_into(room.k, gradients.k);
+  move_into(room.v, gradients.v);
+  return gradients;
 }
 
 }  // namespace dofla

@@ -3,11 +3,13 @@
 // in one of three forms that give the same numbers, chosen by the chunk length: 1 is the recurrent
 // form, T the parallel form, and anything between works through the sequence chunk by chunk.
 // Nothing overflows or vanishes for any finite input: sums over keys are kept relative to the
-// largest φ̃_m seen so far, feature by feature, and there is no ε in the denominator.
+// largest φ̃_m seen so far, feature by feature, and there is no ε in the denominator. On a GPU q, k
+// and v may be views.
 #pragma once
 
 #include "dofla/ops/attention_tape.h"
 #include "dofla/ops/features.h"
+#include "dofla/ops/gradient_room.h"
 
 namespace dofla {
 
@@ -45,14 +47,15 @@ struct LinearAttentionGradients {
   Tensor log_alpha;  // [ΣM]
 };
 
-// Gradients of a whole sequence, from the forward's tape, as stable as the forward; memory O(T M) a
-// head.
+// Gradients of a whole sequence, from the forward's tape and in the room there is for them, as
+// stable as the forward; memory O(T M) a head.
 LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T, D]
                                                    const Tensor& k,  // [B, Hkv, T, D]
                                                    const Tensor& v,  // [B, Hkv, T, D]
                                                    const Features& features,
                                                    const Tensor& grad_out,  // [B, T, H, D]
                                                    int64_t chunk = kLinearAttentionChunk,
-                                                   const AttentionTape& tape = {});
+                                                   const AttentionTape& tape = {},
+                                                   const GradientRoom& room = {});
 
 }  // namespace dofla

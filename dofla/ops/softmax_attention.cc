@@ -34,15 +34,21 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int6
 
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
-                                                     const AttentionTape& tape) {
+                                                     const AttentionTape& tape,
+                                                     const GradientRoom& room) {
   require_inputs(q, k, v);
   require(k.size(2) == q.size(2), "softmax_attention_backward: {} queries, {} keys", q.size(2),
           k.size(2));
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "softmax_attention_backward: grad_out");
   require_tape(tape, q);
-  return q.device().is_cuda() ? cuda::softmax_attention_backward(q, k, v, grad_out, tape)
-                              : cpu::softmax_attention_backward(q, k, v, grad_out);
+  if (q.device().is_cuda())
+    return cuda::softmax_attention_backward(q, k, v, grad_out, tape, whole_room(room, q, k));
+  SoftmaxAttentionGradients gradients = cpu::softmax_attention_backward(q, k, v, grad_out);
+  move_into(room.q, gradients.q);
+  move_into(room.k, gradients.k);
+  move_into(room.v, gradients.v);
+  return gradients;
 }
 
 }  // namespace dofla

@@ -1,7 +1,9 @@
-// Causal softmax attention, tile by tile: no T×T matrix is ever stored.
+// Causal softmax attention, tile by tile: no T×T matrix is ever stored. On a GPU q, k and v may be
+// views.
 #pragma once
 
 #include "dofla/ops/attention_tape.h"
+#include "dofla/ops/gradient_room.h"
 
 namespace dofla {
 
@@ -21,11 +23,13 @@ struct SoftmaxAttentionGradients {
   Tensor v;  // [B, Hkv, T, D]
 };
 
-// Gradients of a whole sequence, from the forward's tape; memory O(T) a core besides the results.
+// Gradients of a whole sequence, from the forward's tape, in the room there is for them; memory
+// O(T) a core besides the results.
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q,         // [B, H, T, D], F32
                                                      const Tensor& k,         // [B, Hkv, T, D], F32
                                                      const Tensor& v,         // [B, Hkv, T, D], F32
                                                      const Tensor& grad_out,  // [B, T, H, D], F32
-                                                     const AttentionTape& tape = {});
+                                                     const AttentionTape& tape = {},
+                                                     const GradientRoom& room = {});
 
 }  // namespace dofla

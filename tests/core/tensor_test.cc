@@ -34,6 +34,37 @@ TEST(Tensor, RepeatLaysCopiesEndToEnd) {
   EXPECT_THROW(Tensor(Shape{}).repeat(2), std::invalid_argument);
 }
 
+// A view is for those who heed its steps: nobody else can take it for dense memory.
+TEST(Tensor, ViewsShareMemoryAndAreNotDense) {
+  Tensor a = Tensor::zeros({4, 6});
+  Tensor view = a.view({2, 2, 3}, 1, {12, 6, 1});
+  EXPECT_TRUE(view.is_view());
+  EXPECT_EQ(view.count(), 12);
+  EXPECT_EQ(view.step(1), 6);
+  EXPECT_EQ(view.step(-1), 1);
+  static_cast<float*>(view.mutable_first())[view.step(0) + view.step(1)] = 5;  // (1, 1, 0)
+  EXPECT_EQ(a.data<float>()[3 * 6 + 1], 5);
+  EXPECT_EQ(view.slice(1, 2).first(), a.data<float>() + 2 * 6 + 1);
+  EXPECT_THROW(view.raw(), std::invalid_argument);
+  EXPECT_THROW(view.mutable_raw(), std::invalid_argument);
+  EXPECT_THROW(view.data<float>(), std::invalid_argument);
+  EXPECT_THROW(view.reshape({12}), std::invalid_argument);
+  EXPECT_THROW(view.clone(), std::invalid_argument);
+  EXPECT_THROW(view.to(DType::kF64), std::invalid_argument);
+  EXPECT_THROW(view.view({1}, 0, {1}), std::invalid_argument);
+  EXPECT_FALSE(a.is_view());
+  EXPECT_EQ(a.step(0), 6);
+}
+
+TEST(Tensor, RefusesViewsThatLeaveIt) {
+  const Tensor a = Tensor::zeros({4, 6});
+  EXPECT_EQ(a.view({2, 4}, 0, {20, 1}).count(), 8);
+  EXPECT_THROW(a.view({2, 4}, 0, {21, 1}), std::invalid_argument);
+  EXPECT_THROW(a.view({2, 4}, -1, {1, 1}), std::invalid_argument);
+  EXPECT_THROW(a.view({2, 4}, 12, {-1, 1}), std::invalid_argument);
+  EXPECT_THROW(a.view({2, 4}, 0, {1}), std::invalid_argument);
+}
+
 TEST(Tensor, RefusesTheWrongType) {
   EXPECT_THROW(Tensor({2}).data<double>(), std::invalid_argument);
 }

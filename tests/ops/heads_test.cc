@@ -30,6 +30,21 @@ TEST(Heads, ScatterRefusesShapesThatDoNotFit) {
   EXPECT_THROW(scatter_heads(heads, {0, 4}, narrow), std::invalid_argument);
 }
 
+// Through a view the heads are turned in the rows, and nothing else is.
+TEST(Heads, RotateThroughAView) {
+  Random random(3);
+  const std::vector<float> frequencies = {1.0f, 0.3f, 0.01f};
+  const HeadColumns columns = {7, 20};
+  Tensor rows = test::normal_tensor({2 * 65, 60}, random), expected = rows.clone();
+  Tensor heads = gather_heads(rows, columns, 2, 3, 8);
+  rotate(heads, frequencies, 17);
+  scatter_heads(heads, columns, expected);
+  Tensor view = view_heads(rows, columns, 2, 3, 8);
+  rotate(view, frequencies, 17);
+  EXPECT_TRUE(test::same_bits(rows, expected));
+  EXPECT_TRUE(test::same_bits(contiguous_heads(view), heads));
+}
+
 // The inverse of a rotation is its transpose, which is what a backward needs.
 TEST(Heads, NegatedFrequenciesRotateBack) {
   Random random(2);

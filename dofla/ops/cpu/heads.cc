@@ -7,48 +7,49 @@
 #include "dofla/ops/cpu/vector_rows.h"
 
 namespace dofla::cpu {
+namespace {
 
-void gather_heads(const Tensor& rows, HeadColumns columns, Tensor& out) {
-  const int64_t heads = out.size(1), tokens = out.size(2), size = out.size(3);
-  const int64_t width = rows.size(1);
-  const float* from = rows.data<float>();
-  float* to = out.data<float>();
-  parallel_rows(rows.size(0), [&](int64_t row) {
+// Where the vectors of [B, H, T, D] begin.
+struct HeadSteps {
+  explicit HeadSteps(const Tensor& x) : batch(x.step(0)), head(x.step(1)), token(x.step(2)) {}
+  int64_t at(int64_t b, int64_t h, int64_t t) const { return b * batch + h * head + t * token; }
+
+  int64_t batch, head, token;
+};
+
+}  // namespace
+
+void copy_heads(const Tensor& from, Tensor& to) {
+  require(from.dtype() == DType::kF32, "copy_heads: expected F32, found {}", name(from.dtype()));
+  const int64_t heads = from.size(1), tokens = from.size(2), size = from.size(3);
+  const HeadSteps source(from), target(to);
+  const auto* here = static_cast<const float*>(from.first());
+  auto* there = static_cast<float*>(to.mutable_first());
+  parallel_rows(from.size(0) * tokens, [&](int64_t row) {
     const int64_t b = row / tokens, t = row % tokens;
     for (int64_t h = 0; h < heads; ++h)
-      std::copy_n(from + row * width + columns.offset + h * columns.stride, size,
-                  to + ((b * heads + h) * tokens + t) * size);
-  });
-}
-
-void scatter_heads(const Tensor& heads, HeadColumns columns, Tensor& rows) {
-  const int64_t count = heads.size(1), tokens = heads.size(2), size = heads.size(3);
-  const int64_t width = rows.size(1);
-  const float* from = heads.data<float>();
-  float* to = rows.data<float>();
-  parallel_rows(rows.size(0), [&](int64_t row) {
-    const int64_t b = row / tokens, t = row % tokens;
-    for (int64_t h = 0; h < count; ++h)
-      std::copy_n(from + ((b * count + h) * tokens + t) * size, size,
-                  to + row * width + columns.offset + h * columns.stride);
+      std::copy_n(here + source.at(b, h, t), size, there + target.at(b, h, t));
   });
 }
 
 void rotate(Tensor& x, const std::vector<float>& frequencies, int64_t first_position) {
-  const int64_t heads = x.size(0) * x.size(1), tokens = x.size(2), size = x.size(3);
+  require(x.dtype() == DType::kF32, "rotate: expected F32, found {}", name(x.dtype()));
+  const int64_t batch = x.size(0), heads = x.size(1), tokens = x.size(2);
   const int64_t half = static_cast<int64_t>(frequencies.size());
-  float* data = x.data<float>();
+  const HeadSteps steps(x);
+  auto* data = static_cast<float*>(x.mutable_first());
   parallel_rows(tokens, [&](int64_t t) {
     const float position = static_cast<float>(first_position + t);
     for (int64_t i = 0; i < half; ++i) {
       const float angle = position * frequencies[static_cast<size_t>(i)];
       const float cosine = std::cos(angle), sine = std::sin(angle);
-      for (int64_t h = 0; h < heads; ++h) {
-        float* v = data + (h * tokens + t) * size + i;
-        const float first = v[0], second = v[half];
-        v[0] = first * cosine - second * sine;
-        v[half] = second * cosine + first * sine;
-      }
+      for (int64_t b = 0; b < batch; ++b)
+        for (int64_t h = 0; h < heads; ++h) {
+          float* v = data + steps.at(b, h, t) + i;
+          const float first = v[0], second = v[half];
+          v[0] = first * cosine - second * sine;
+          v[half] = second * cosine + first * sine;
+        }
     }
   });
 }

@@ -5,8 +5,7 @@
 
 namespace dofla::cpu {
 
-void gather_heads(const Tensor& rows, HeadColumns columns, Tensor& out);
-void scatter_heads(const Tensor& heads, HeadColumns columns, Tensor& rows);
+void copy_heads(const Tensor& from, Tensor& to);
 void rotate(Tensor& x, const std::vector<float>& frequencies, int64_t first_position);
 
 // [B, H, T, D] to [B, Hkv, T, D]: the query heads that share a key head add up, in order.

@@ -38,11 +38,16 @@ RowPlan plan_rows(const Tensor& ids) {
 }  // namespace
 
 void embed(const Tensor& table, const Tensor& ids, Tensor& out) {
-  const Tensor there = ids.to(table.device());
-  cuda_check(launch_embed(element_of(table), table.raw(), table.size(1),
-                          static_cast<const int64_t*>(there.raw()), ids.count(), out.mutable_raw(),
-                          stream_of(table)),
-             "embedding");
+  embed_sequences(table, Tensor(), ids.reshape({1, ids.count()}), 0, out);
+}
+
+void embed_sequences(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
+                     int64_t first, Tensor& out) {
+  const Tensor there = ids.to(tokens.device());
+  const Embedding embedding = {
+      element_of(tokens), ids.count(),     tokens.size(1), static_cast<const int64_t*>(there.raw()),
+      tokens.raw(),       positions.raw(), first,          ids.size(1)};
+  cuda_check(launch_embed(embedding, out.mutable_raw(), stream_of(tokens)), "embedding");
 }
 
 void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {

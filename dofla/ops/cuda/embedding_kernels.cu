@@ -6,12 +6,28 @@ namespace {
 
 constexpr int kThreads = 128;
 
-template <class T>
-__global__ void embed_rows(const T* __restrict__ table, int64_t width,
-                           const int64_t* __restrict__ ids, T* __restrict__ out) {
-  const T* from = table + ids[blockIdx.x] * width;
-  T* to = out + blockIdx.x * width;
-  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[i];
+// A thread writes 16 bytes of a row, or one element where rows do not come in packs of them.
+template <class T, bool kPacked>
+__global__ void embed_rows(Embedding e, T* __restrict__ out) {
+  constexpr int kSize = kPacked ? Pack<T>::kSize : 1;
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x, pieces = e.width / kSize;
+  if (i >= e.count * pieces) return;
+  const int64_t row = i / pieces, column = i % pieces * kSize;
+  const T* token = static_cast<const T*>(e.tokens) + e.ids[row] * e.width + column;
+  const T* position = static_cast<const T*>(e.positions);
+  if (position != nullptr) position += (e.first + row % e.length) * e.width + column;
+  T* to = out + row * e.width + column;
+  if constexpr (kPacked) {
+    Pack<T> sum = load_pack(token);
+    if (position != nullptr) {
+      const Pack<T> term = load_pack(position);
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) sum.values[j] += term.values[j];
+    }
+    store_pack(sum, to);
+  } else {
+    *to = position == nullptr ? *token : from_float<T>(to_float(*token) + to_float(*position));
+  }
 }
 
 // A block owns some columns of a row of the table and adds to them one after another: the same sum
@@ -31,13 +47,15 @@ __global__ void embed_rows_backward(const T* __restrict__ grad, int64_t width, E
 
 }  // namespace
 
-cudaError_t launch_embed(Element element, const void* table, int64_t width, const int64_t* ids,
-                         int64_t count, void* out, cudaStream_t stream) {
-  return with_type(element, [&](auto zero) {
+cudaError_t launch_embed(const Embedding& e, void* out, cudaStream_t stream) {
+  return with_type(e.element, [&](auto zero) {
     using T = decltype(zero);
-    if (count > 0)
-      embed_rows<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
-          static_cast<const T*>(table), width, ids, static_cast<T*>(out));
+    const bool packed =
+        e.width % Pack<T>::kSize == 0 && aligned_to_packs(e.tokens, e.positions, out);
+    const int64_t threads = e.count * e.width / (packed ? Pack<T>::kSize : 1);
+    const auto run = packed ? embed_rows<T, true> : embed_rows<T, false>;
+    if (threads > 0)
+      run<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(e, static_cast<T*>(out));
   });
 }
 

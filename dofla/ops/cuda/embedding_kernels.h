@@ -5,9 +5,18 @@
 
 namespace dofla::cuda {
 
-// out[i] = table[ids[i]]; every id lies in the table.
-cudaError_t launch_embed(Element element, const void* table, int64_t width, const int64_t* ids,
-                         int64_t count, void* out, cudaStream_t stream);
+// out[i] = tokens[ids[i]] + positions[first + i mod length]; every id and position lies in its
+// table.
+struct Embedding {
+  Element element;
+  int64_t count, width;
+  const int64_t* ids;     // [count]
+  const void* tokens;     // [V, width]
+  const void* positions;  // [context, width], or null
+  int64_t first, length;  // of every sequence: the position of its first token, its tokens
+};
+cudaError_t launch_embed(const Embedding& embedding, void* out,  // [count, width]
+                         cudaStream_t stream);
 
 // The rows of a gradient by the row of the table that they belong to: row ids[i] takes the rows
 // order[starts[i]], …, order[starts[i + 1] − 1], in this order.

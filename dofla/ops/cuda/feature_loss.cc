@@ -1,7 +1,7 @@
 #include "dofla/ops/cuda/feature_loss.h"
 
 #include "dofla/ops/cuda/feature_loss_kernels.h"
-#include "dofla/ops/cuda/tensors.h"
+#include "dofla/ops/cuda/head_tensors.h"
 
 namespace dofla::cuda {
 namespace {
@@ -33,15 +33,16 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
                                       .causal = options.mask == PairMask::kCausal,
                                       .sequence_scale = options.scale == L2Scale::kSequence,
                                       .subtract_norm = features.subtract_norm};
+  const FeatureLossInputs inputs = {heads_of(q), heads_of(k), floats(features.z),
+                                    floats(features.log_alpha)};
   int64_t bytes = 0;
-  cuda_check(feature_loss_workspace(problem, &bytes), "feature loss");
+  cuda_check(feature_loss_workspace(problem, inputs, &bytes), "feature loss");
   const Device& device = q.device();
   Tensor workspace({bytes}, DType::kU8, device);
   FeatureLoss out = {Tensor({features.heads()}, DType::kF64, device),
                      Tensor(features.z.shape(), DType::kF32, device),
                      Tensor(features.log_alpha.shape(), DType::kF32, device)};
-  cuda_check(launch_feature_loss(problem,
-                                 {q.raw(), k.raw(), floats(features.z), floats(features.log_alpha)},
+  cuda_check(launch_feature_loss(problem, inputs,
                                  {static_cast<double*>(out.per_head.mutable_raw()),
                                   mutable_floats(out.grad_z), mutable_floats(out.grad_log_alpha)},
                                  workspace.mutable_raw(), stream_of(q)),

@@ -63,14 +63,18 @@ __global__ void split_features_kernel(Plan plan, Workspace work, const float* z,
            : -kInfinity;
 }
 
+// To [part, B, X, T, kernel width].
 template <class T>
-__global__ void split_rows_kernel(const T* x, int64_t rows, int width, int kernel_width, int parts,
-                                  __nv_bfloat16* to) {
-  const int64_t at = int64_t{blockIdx.x} * kSplitThreads + threadIdx.x, all = rows * kernel_width;
+__global__ void split_rows_kernel(Plan plan, HeadRows x, int x_heads, __nv_bfloat16* to) {
+  const int64_t at = int64_t{blockIdx.x} * kSplitThreads + threadIdx.x;
+  const int64_t all = int64_t{plan.batch} * x_heads * plan.tokens * plan.kernel_width;
   if (at >= all) return;
-  const int d = static_cast<int>(at % kernel_width);
-  float rest = d < width ? static_cast<float>(x[at / kernel_width * width + d]) : 0.0f;
-  for (int p = 0; p < parts; ++p) {
+  const int64_t row = at / plan.kernel_width, head = row / plan.tokens;
+  const int d = static_cast<int>(at % plan.kernel_width);
+  const T* from = static_cast<const T*>(x.data) + head / x_heads * x.batch_step +
+                  head % x_heads * x.head_step + row % plan.tokens * x.token_step;
+  float rest = d < plan.width ? static_cast<float>(from[d]) : 0.0f;
+  for (int p = 0; p < plan.parts; ++p) {
     const __nv_bfloat16 part = __float2bfloat16_rn(rest);
     to[p * all + at] = part;
     rest -= __bfloat162float(part);
@@ -80,18 +84,14 @@ __global__ void split_rows_kernel(const T* x, int64_t rows, int width, int kerne
 cudaError_t split_rows(const Plan& plan, const Workspace& work, const FeatureLossInputs& inputs,
                        cudaStream_t stream) {
   for (int i = 0; i < 2; ++i) {
-    const int64_t rows = int64_t{plan.batch} * work.side[i].x_heads * plan.tokens;
+    const int x_heads = work.side[i].x_heads;
+    const int64_t rows = int64_t{plan.batch} * x_heads * plan.tokens;
     const auto blocks =
         static_cast<unsigned>((rows * plan.kernel_width + kSplitThreads - 1) / kSplitThreads);
-    const void* x = i == 0 ? inputs.q : inputs.k;
-    const auto split = [&](auto kernel, auto* from) {
-      return launch(kernel, dim3(blocks), kSplitThreads, 0, stream, from, rows, plan.width,
-                    plan.kernel_width, plan.parts, work.x_parts[i]);
-    };
-    const cudaError_t status =
-        plan.parts == 1
-            ? split(split_rows_kernel<__nv_bfloat16>, static_cast<const __nv_bfloat16*>(x))
-            : split(split_rows_kernel<float>, static_cast<const float*>(x));
+    const auto kernel =
+        plan.parts == 1 ? split_rows_kernel<__nv_bfloat16> : split_rows_kernel<float>;
+    const cudaError_t status = launch(kernel, dim3(blocks), kSplitThreads, 0, stream, plan,
+                                      i == 0 ? inputs.q : inputs.k, x_heads, work.x_parts[i]);
     if (status != cudaSuccess) return status;
   }
   return cudaSuccess;

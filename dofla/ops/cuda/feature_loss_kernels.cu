@@ -2,6 +2,7 @@
 
 #include "dofla/ops/cuda/feature_loss_kernels.h"
 #include "dofla/ops/cuda/feature_loss_plan.h"
+#include "dofla/ops/cuda/head_rows.cuh"
 
 namespace dofla::cuda {
 namespace feature_pairs {
@@ -55,7 +56,7 @@ struct Layout {
   Plan plan;
   PairShape narrow, wide;
   bool foreign;      // some head has more than one window
-  bool copy_inputs;  // q and k are not rows of the kernel's width in bf16
+  bool copy_inputs;  // q and k are not rows of the kernel's width in packs of bf16
   int blocks;        // of a kernel over pairs
 };
 
@@ -64,7 +65,8 @@ bool in_int(int64_t value) {
 }
 
 // Sizes that are indices of type int on the device are checked to be such.
-cudaError_t lay_out(const FeatureLossProblem& problem, Layout* out) {
+cudaError_t lay_out(const FeatureLossProblem& problem, const FeatureLossInputs& inputs,
+                    Layout* out) {
   const FeatureLossProblem& p = problem;
   if (p.batch < 1 || p.batch > 4096 || p.heads < 1 || p.heads > kMostHeads || p.key_heads < 1 ||
       p.heads % p.key_heads != 0 || p.width < 1 || p.width > kWidestHead ||
@@ -116,7 +118,9 @@ cudaError_t lay_out(const FeatureLossProblem& problem, Layout* out) {
   plan.padded_total = static_cast<int>(padded_total);
   plan.narrow_items = static_cast<int>(narrow_items);
   plan.wide_items = static_cast<int>(wide_items);
-  out->copy_inputs = plan.parts != 1 || plan.width != plan.kernel_width;
+  out->copy_inputs = plan.parts != 1 || plan.width != plan.kernel_width ||
+                     !in_packs(inputs.q, p.element, p.width) ||
+                     !in_packs(inputs.k, p.element, p.width);
   out->blocks = kNarrowBlocks * device.processors;
   out->plan = plan;
   return cudaSuccess;
@@ -152,11 +156,13 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
   for (int i = 0; i < 2; ++i) {
     Side& side = work.side[i];
     side.x_heads = static_cast<int>(i == 0 ? problem.heads : problem.key_heads);
-    side.x.part_step = int64_t{plan.batch} * side.x_heads * plan.tokens * plan.kernel_width;
-    if (layout.copy_inputs)
-      side.x.data = work.x_parts[i] = pieces.take<__nv_bfloat16>(plan.parts * side.x.part_step);
-    else
-      side.x.data = static_cast<const __nv_bfloat16*>(i == 0 ? inputs.q : inputs.k);
+    side.x = i == 0 ? inputs.q : inputs.k;
+    if (layout.copy_inputs) {
+      side.part_step = int64_t{plan.batch} * side.x_heads * plan.tokens * plan.kernel_width;
+      work.x_parts[i] = pieces.take<__nv_bfloat16>(plan.parts * side.part_step);
+      side.x = heads_then_tokens<const void>(work.x_parts[i], side.x_heads, plan.tokens,
+                                             plan.kernel_width);
+    }
     side.factors = pieces.take<__nv_bfloat16>(kFactorPlanes * plan.plane_step());
     side.logs = pieces.take<float>(plan.plane_step());
     side.peaks = pieces.take<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
@@ -193,12 +199,13 @@ cudaError_t run_pairs(const Layout& layout, const Workspace& work, bool wide, cu
 }  // namespace
 }  // namespace feature_pairs
 
-cudaError_t feature_loss_workspace(const FeatureLossProblem& problem, int64_t* bytes) {
+cudaError_t feature_loss_workspace(const FeatureLossProblem& problem,
+                                   const FeatureLossInputs& inputs, int64_t* bytes) {
   feature_pairs::Layout layout;
-  const cudaError_t status = feature_pairs::lay_out(problem, &layout);
+  const cudaError_t status = feature_pairs::lay_out(problem, inputs, &layout);
   if (status != cudaSuccess) return status;
   feature_pairs::Pieces pieces{nullptr};
-  feature_pairs::arrange(layout, problem, {}, pieces);
+  feature_pairs::arrange(layout, problem, inputs, pieces);
   *bytes = pieces.used;
   return cudaSuccess;
 }
@@ -208,7 +215,7 @@ cudaError_t launch_feature_loss(const FeatureLossProblem& problem, const Feature
                                 cudaStream_t stream) {
   using namespace feature_pairs;
   Layout layout;
-  cudaError_t status = lay_out(problem, &layout);
+  cudaError_t status = lay_out(problem, inputs, &layout);
   if (status != cudaSuccess) return status;
   Pieces pieces{static_cast<unsigned char*>(workspace)};
   const Workspace work = arrange(layout, problem, inputs, pieces);

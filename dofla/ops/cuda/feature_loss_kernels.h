@@ -13,7 +13,7 @@
 
 #include <cuda_runtime.h>
 
-#include "dofla/ops/cuda/element.h"
+#include "dofla/ops/cuda/head_rows.h"
 
 namespace dofla::cuda {
 
@@ -30,8 +30,8 @@ struct FeatureLossProblem {
 };
 
 struct FeatureLossInputs {
-  const void* q;           // [B, H, T, D], aligned to 16 bytes
-  const void* k;           // [B, Hkv, T, D], aligned to 16 bytes
+  HeadRows q;              // [B, H, T, D]
+  HeadRows k;              // [B, Hkv, T, D]
   const float* z;          // [ΣM, D]
   const float* log_alpha;  // [ΣM]
 };
@@ -43,8 +43,10 @@ struct FeatureLossOutputs {
 };
 
 // The bytes of device memory that feature_loss works in on the current device: about
-// B T ΣM 16 bytes and, for inputs that are not bf16 of width 64 or 128, a copy of q and k.
-cudaError_t feature_loss_workspace(const FeatureLossProblem& problem, int64_t* bytes);
+// B T ΣM 16 bytes and, for q and k that are not bf16 rows of width 64 or 128 at multiples of 16
+// bytes, a copy of them.
+cudaError_t feature_loss_workspace(const FeatureLossProblem& problem,
+                                   const FeatureLossInputs& inputs, int64_t* bytes);
 
 // All pointers on the device, `workspace` aligned to 256 bytes. cudaErrorInvalidValue for sizes
 // that are not supported; problem.counts is not needed after the call.

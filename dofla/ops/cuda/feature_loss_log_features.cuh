@@ -33,7 +33,8 @@ struct LogFeatures {
   const HeadPlan head;
   const float balance_sign;  // how the balance goes into the logs: +1 for queries, −1 for keys
   const int b;
-  const int64_t x_row, peak_row, row_base;  // first rows of x, of peaks, of factors and logs
+  const __nv_bfloat16* const x;
+  const int64_t peak_row, row_base;  // first rows of peaks, of factors and logs
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
   __device__ LogFeatures(const Plan& p, const Workspace& w, int which, int h, int sequence,
@@ -44,7 +45,7 @@ struct LogFeatures {
         head(w.heads[h]),
         balance_sign(sign),
         b(sequence),
-        x_row((int64_t{b} * side.x_heads + h / (p.heads / side.x_heads)) * p.tokens),
+        x(side.x_of(sequence, h, p.heads)),
         peak_row((int64_t{b} * p.heads + h) * p.tokens),
         row_base((int64_t{b} * p.padded_total + head.padded_first) * p.tokens) {}
 
@@ -67,10 +68,9 @@ struct LogFeatures {
   __device__ void fetch_rows(int token, int rows, int step) const {
     for (int p = 0; p < kParts; ++p)
       for (int t = 0; t < kWidthTiles; ++t)
-        copy_tile<kFactorThreads>(
-            p * kPartBytes + t * kTileBytes,
-            side.x.data + p * side.x.part_step + (x_row + token) * kWidth + t * kTile,
-            int64_t{step} * kWidth, rows, chunks(t));
+        copy_tile<kFactorThreads>(p * kPartBytes + t * kTileBytes,
+                                  x + p * side.part_step + token * side.x.token_step + t * kTile,
+                                  step * side.x.token_step, rows, chunks(t));
   }
 
   __device__ float offset(int m) const {

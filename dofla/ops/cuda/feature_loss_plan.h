@@ -58,19 +58,20 @@ struct ItemResult {
   float log_wanted;  // the scale that the item's own pairs ask for
 };
 
-// Rows [.., tokens, row_width] in bf16 parts, `part_step` elements apart.
-struct Parts {
-  const __nv_bfloat16* data;
-  int64_t part_step;
-};
-
 // The queries or the keys of all heads: factors and logs [B, head, T, padded M of the head].
 struct Side {
-  Parts x;  // [B, X, T, kernel width]
+  HeadRows x;  // [B, X, T, kernel width] in bf16 parts
+  int64_t part_step;
   int x_heads;
   __nv_bfloat16* factors;  // kFactorPlanes times, plane_step apart
   float* logs;             // l, of wide rows only
   float* peaks;            // [B, H, T]
+
+  // The first row of the vectors that query head `h` of `heads` is about.
+  __device__ const __nv_bfloat16* x_of(int b, int h, int heads) const {
+    return static_cast<const __nv_bfloat16*>(x.data) + b * x.batch_step +
+           h / (heads / x_heads) * x.head_step;
+  }
 };
 
 struct Plan {

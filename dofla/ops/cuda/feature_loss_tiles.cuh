@@ -64,16 +64,13 @@ struct PairTiles {
   __device__ __forceinline__ void fetch_rows(int side, int tile, uint32_t to) const {
     const Side& from = task.work.side[side];
     const int token = tile * kTile, count = min(kTile, plan.tokens - token);
-    const int64_t x_row =
-        (int64_t{item.b} * from.x_heads + item.h / (plan.heads / from.x_heads)) * plan.tokens +
-        token;
+    const __nv_bfloat16* x = from.x_of(item.b, item.h, plan.heads) + token * from.x.token_step;
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
 #pragma unroll
       for (int t = 0; t < kWidth / kTile; ++t)
-        copy_tile<kThreads>(to + p * kXPart + t * kTileBytes,
-                            from.x.data + p * from.x.part_step + x_row * kWidth + t * kTile, kWidth,
-                            count, min(8, 2 * plan.width16() - 8 * t));
+        copy_tile<kThreads>(to + p * kXPart + t * kTileBytes, x + p * from.part_step + t * kTile,
+                            from.x.token_step, count, min(8, 2 * plan.width16() - 8 * t));
   }
 
   __device__ __forceinline__ void fetch_factors(int side, int tile, int feature, int columns16,

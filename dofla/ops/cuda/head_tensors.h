@@ -6,12 +6,14 @@
 
 namespace dofla::cuda {
 
-// [B, H, T, D]
+// [B, H, T, D], or a view of such
 inline HeadRows heads_of(const Tensor& x) {
-  return heads_then_tokens(x.raw(), x.size(1), x.size(2), x.size(3));
+  require(x.step(3) == 1, "heads: the vectors have gaps");
+  return {x.first(), x.step(0), x.step(1), x.step(2)};
 }
 inline HeadRowsOut heads_of(Tensor& x) {
-  return heads_then_tokens(x.mutable_raw(), x.size(1), x.size(2), x.size(3));
+  require(x.step(3) == 1, "heads: the vectors have gaps");
+  return {x.mutable_first(), x.step(0), x.step(1), x.step(2)};
 }
 
 // [B, T, H, D]

@@ -45,12 +45,12 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out,
-                                                   const AttentionTape& known) {
+                                                   const AttentionTape& known, GradientRoom room) {
   AttentionTape tape = known;
   if (!tape.log_sum.defined())
     tape.out = linear_attention(q, k, v, features, nullptr, &tape.log_sum);
   const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
-  LinearAttentionGradients gradients = {like(q), like(k), like(v), like(features.z),
+  LinearAttentionGradients gradients = {room.q, room.k, room.v, like(features.z),
                                         like(features.log_alpha)};
   const LinearAttentionShape shape = shape_of(q, k);
   const LinearAttentionFeatures on_gpu = kernel_features(features);

@@ -12,6 +12,6 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out,
-                                                   const AttentionTape& tape);
+                                                   const AttentionTape& tape, GradientRoom room);
 
 }  // namespace dofla::cuda

@@ -31,24 +31,22 @@ void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
-                                                     const AttentionTape& known) {
+                                                     const AttentionTape& known,
+                                                     GradientRoom room) {
   AttentionTape tape = known;
   if (!tape.log_sum.defined()) {
     tape.out = Tensor(grad_out.shape(), q.dtype(), q.device());
     softmax_attention(q, k, v, k.size(2), tape.out, &tape.log_sum);
   }
-  const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
-  dofla::SoftmaxAttentionGradients gradients = {like(q), like(k), like(v)};
   const SoftmaxAttentionShape shape = shape_of(q, k, k.size(2));
   Tensor workspace = workspace_of(softmax_attention_backward_workspace_bytes(shape), q);
-  cuda_check(
-      launch_softmax_attention_backward(
-          shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(std::as_const(tape.out)),
-          floats(tape.log_sum), token_heads_of(grad_out),
-          {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
-          workspace.mutable_raw(), stream_of(q)),
-      "softmax attention backward");
-  return gradients;
+  cuda_check(launch_softmax_attention_backward(
+                 shape, heads_of(q), heads_of(k), heads_of(v),
+                 token_heads_of(std::as_const(tape.out)), floats(tape.log_sum),
+                 token_heads_of(grad_out), {heads_of(room.q), heads_of(room.k), heads_of(room.v)},
+                 workspace.mutable_raw(), stream_of(q)),
+             "softmax attention backward");
+  return {room.q, room.k, room.v};
 }
 
 }  // namespace dofla::cuda

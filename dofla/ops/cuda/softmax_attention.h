@@ -11,6 +11,6 @@ void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
-                                                     const AttentionTape& tape);
+                                                     const AttentionTape& tape, GradientRoom room);
 
 }  // namespace dofla::cuda

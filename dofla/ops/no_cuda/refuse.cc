@@ -52,6 +52,7 @@ Tensor linear_attention_step(const RowHeads&, const RowHeads&, const RowHeads&, 
 Divergence divergence(const Tensor&, const Tensor&, const Tensor&) { refuse(); }
 
 void embed(const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void embed_sequences(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&) { refuse(); }
 void embed_backward(const Tensor&, const Tensor&, Tensor&) { refuse(); }
 
 FeatureLoss feature_loss(const Tensor&, const Tensor&, const Features&,
@@ -59,15 +60,15 @@ FeatureLoss feature_loss(const Tensor&, const Tensor&, const Features&,
 Tensor feature_step(const Tensor&, const Tensor&, const Tensor&, const FeatureStepOptions&,
                     FeatureMoments&, Features&) { refuse(); }
 
-void gather_heads(const Tensor&, HeadColumns, Tensor&) { refuse(); }
-void scatter_heads(const Tensor&, HeadColumns, Tensor&) { refuse(); }
+void copy_heads(const Tensor&, Tensor&) { refuse(); }
 void rotate(Tensor&, const std::vector<float>&, int64_t) { refuse(); }
 
 Tensor linear_attention(const Tensor&, const Tensor&, const Tensor&, const Features&,
                         LinearAttentionState*, Tensor*) { refuse(); }
 LinearAttentionGradients linear_attention_backward(const Tensor&, const Tensor&, const Tensor&,
                                                    const Features&, const Tensor&,
-                                                   const AttentionTape&) { refuse(); }
+                                                   const AttentionTape&,
+                                                   GradientRoom) { refuse(); }
 
 void matmul(const Tensor&, const Linear&, Tensor&) { refuse(); }
 void matmul_add(const Tensor&, const Linear&, const Tensor&, Tensor&) { refuse(); }
@@ -91,8 +92,8 @@ void copy_rows(const Tensor&, const std::vector<RowMove>&, Tensor&) { refuse(); 
 void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&,
                        Tensor*) { refuse(); }
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor&, const Tensor&, const Tensor&,
-                                                     const Tensor&,
-                                                     const AttentionTape&) { refuse(); }
+                                                     const Tensor&, const AttentionTape&,
+                                                     GradientRoom) { refuse(); }
 // clang-format on
 
 }  // namespace dofla::cuda

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "dofla/data/batches.h"
+#include "dofla/ops/heads.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gpu.h"
 #include "tests/support/random_values.h"
@@ -29,7 +30,7 @@ class CudaMeasureDof : public test::OnGpu {
                                        const SampleOptions& options) {
     QueryKeySampler sampler(model.config(), options);
     const Observer observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
-      sampler.offer(layer, here(q), here(k));
+      sampler.offer(layer, here(contiguous_heads(q)), here(contiguous_heads(k)));
     };
     for (const auto& sequence : sequences)
       model.forward(to_tensor(sequence), {.state = nullptr, .observer = observer});

@@ -5,6 +5,7 @@
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/train.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/ops/heads.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/train/direct.h"
 #include "tests/support/fixtures.h"
@@ -43,6 +44,49 @@ TEST_F(CudaModel, GivesTheLogitsOfEveryFixture) {
     const Shape rows = {60, cpu.config().width};
     expect_close(there.logits(there.forward(ids).reshape(rows)),
                  cpu.logits(cpu.forward(ids).reshape(rows)), tolerance(cpu.config()), name);
+  }
+}
+
+// Queries, keys and values where each family's projections leave them.
+TEST_F(CudaModel, ShowsTheHeadsOfEveryFixture) {
+  for (const std::string& name : test::fixture_models()) {
+    const Checkpoint checkpoint(test::fixtures() / name);
+    const Transformer cpu(checkpoint), there(checkpoint, gpu);
+    const Tensor ids = some_ids(cpu.config(), 2, 30);
+    std::vector<Tensor> expected, found;
+    const auto into = [](std::vector<Tensor>& list) {
+      return [&list](int64_t, const Tensor& q, const Tensor& k, const Tensor& v) {
+        for (const Tensor* heads : {&q, &k, &v}) list.push_back(contiguous_heads(*heads));
+      };
+    };
+    cpu.forward(ids, {.observer = into(expected), .heads_only = true});
+    there.forward(ids, {.observer = into(found), .heads_only = true});
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i)
+      expect_close(found[i], expected[i], tolerance(cpu.config()),
+                   fmt::format("{}: layer {}, {}", name, i / 3, "qkv"[i % 3]));
+  }
+}
+
+// Keys and values reach the cache from there, which grows in between.
+TEST_F(CudaModel, ContinuesEveryFixtureFromItsCache) {
+  for (const std::string& name : test::fixture_models()) {
+    const Transformer model(Checkpoint(test::fixtures() / name), gpu);
+    const int64_t width = model.config().width;
+    const Tensor ids = some_ids(model.config(), 2, 100);
+    const Tensor whole = here(model.forward(ids));
+    DecodeState state = model.new_state();
+    for (const auto& [begin, end] : {std::pair{0, 30}, {30, 31}, {31, 100}}) {
+      Tensor part({2, end - begin}, DType::kI64), expected({2, end - begin, width});
+      for (int64_t b = 0; b < 2; ++b) {
+        std::copy_n(ids.data<int64_t>() + b * 100 + begin, end - begin,
+                    part.data<int64_t>() + b * (end - begin));
+        std::copy_n(whole.data<float>() + (b * 100 + begin) * width, (end - begin) * width,
+                    expected.data<float>() + b * (end - begin) * width);
+      }
+      expect_close(model.forward(part, {.state = &state, .observer = {}}), expected,
+                   tolerance(model.config()), fmt::format("{}: {} to {}", name, begin, end));
+    }
   }
 }
 

@@ -121,6 +121,21 @@ TEST_F(CudaDense, Embedding) {
   }
 }
 
+TEST_F(CudaDense, EmbeddingOfSequences) {
+  for (const int64_t width : {1, 24, 300}) {  // in packs of 16 bytes, and not
+    const Tensor tokens = normal({50, width}), positions = normal({40, width});
+    const Tensor where = ids(70, 41).reshape({2, 35});
+    EXPECT_TRUE(test::same_bits(here(embed_sequences(tokens.to(gpu), positions.to(gpu), where, 5)),
+                                embed_sequences(tokens, positions, where, 5)));
+    const Tensor bf16 = tokens.to(DType::kBF16), there = positions.to(DType::kBF16);
+    const Tensor sum = embed_sequences(bf16, there, where, 5).to(DType::kBF16);
+    EXPECT_TRUE(
+        test::same_bits(embed_sequences(bf16.to(gpu), there.to(gpu), where, 5).to(Device()), sum));
+    EXPECT_THROW(embed_sequences(tokens.to(gpu), positions.to(gpu), where, 6),
+                 std::invalid_argument);
+  }
+}
+
 TEST_F(CudaDense, ProductsInBothLayouts) {
   for (const int64_t rows : {1, 3, 130})
     for (const bool input_major : {false, true}) {

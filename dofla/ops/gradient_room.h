@@ -1,0 +1,25 @@
+// Where the backward of an attention puts the gradients of its heads.
+#pragma once
+
+#include "dofla/core/tensor.h"
+
+namespace dofla {
+
+// Each may be a view, such as the columns of a projection's rows that the heads came from, or be
+// undefined for a new tensor.
+struct GradientRoom {
+  Tensor q;  // [B, H, T, D]
+  Tensor k;  // [B, Hkv, T, D]
+  Tensor v;  // [B, Hkv, T, D]
+};
+
+// With new tensors for what is undefined. Throws std::invalid_argument unless the rest goes with
+// the queries and keys.
+GradientRoom whole_room(const GradientRoom& room,
+                        const Tensor& q,   // [B, H, T, D]
+                        const Tensor& k);  // [B, Hkv, T, D]
+
+// Moves a gradient that was computed elsewhere to its room, if it has one.
+void move_into(const Tensor& room, Tensor& gradient);
+
+}  // namespace dofla
