@@ -1,6 +1,9 @@
 #include "dofla/model/weights.h"
 
+#include <algorithm>
 #include <unordered_map>
+
+#include "dofla/core/parallel.h"
 
 namespace dofla {
 namespace {
@@ -15,23 +18,47 @@ void each_tensor(Linear& linear, const std::function<void(Tensor&)>& see) {
   see(linear.bias);
 }
 
+void each_linear(LayerWeights& layer, const std::function<void(Linear&)>& see) {
+  for (Linear& projection : layer.projections) see(projection);
+  for (Linear* linear : {&layer.attention_output, &layer.mlp_gate, &layer.mlp_up, &layer.mlp_down})
+    see(*linear);
+}
+
 // Every tensor, defined or not.
 void each_tensor(Weights& weights, const std::function<void(Tensor&)>& see) {
   see(weights.token_embedding);
   see(weights.position_embedding);
   for (LayerWeights& layer : weights.layers) {
     each_tensor(layer.attention_norm, see);
-    for (Linear& projection : layer.projections) each_tensor(projection, see);
     see(layer.q_norm);
     see(layer.k_norm);
     each_tensor(layer.mlp_norm, see);
-    for (Linear* linear :
-         {&layer.attention_output, &layer.mlp_gate, &layer.mlp_up, &layer.mlp_down})
-      each_tensor(*linear, see);
+    each_linear(layer, [&](Linear& linear) { each_tensor(linear, see); });
   }
   each_tensor(weights.final_norm, see);
   each_tensor(weights.head, see);
   for (auto& [name, tensor] : weights.parameters) see(tensor);
+}
+
+Tensor to_bf16(const Tensor& tensor) {
+  return tensor.dtype() == DType::kBF16 ? tensor : tensor.to(DType::kF32).to(DType::kBF16);
+}
+
+// [K, N] to [N, K], in squares that stay in the cache.
+Tensor transpose(const Tensor& matrix) {
+  constexpr int64_t kSquare = 64;
+  const int64_t rows = matrix.size(0), columns = matrix.size(1);
+  Tensor out({columns, rows}, matrix.dtype());
+  const auto* from = matrix.data<BFloat16>();
+  auto* to = out.data<BFloat16>();
+  parallel_for((columns + kSquare - 1) / kSquare, [&](int64_t band) {
+    const int64_t begin = band * kSquare, end = std::min(columns, begin + kSquare);
+    for (int64_t r0 = 0; r0 < rows; r0 += kSquare)
+      for (int64_t c = begin; c < end; ++c)
+        for (int64_t r = r0; r < std::min(rows, r0 + kSquare); ++r)
+          to[c * rows + r] = from[r * columns + c];
+  });
+  return out;
 }
 
 }  // namespace
@@ -65,10 +92,14 @@ Weights on_gpu(const Weights& weights, const Device& gpu, DType type) {
     return transform(weights, [&](const Tensor& tensor) { return tensor.to(type).to(gpu); });
   Weights named_less = weights;
   named_less.parameters.clear();
-  Weights out = transform(named_less, [&](const Tensor& tensor) {
-    const bool narrow = tensor.dtype() == DType::kBF16;
-    return (narrow ? tensor : tensor.to(DType::kF32).to(DType::kBF16)).to(gpu);
-  });
+  for (LayerWeights& layer : named_less.layers)
+    each_linear(layer, [&](Linear& linear) {
+      if (!linear.input_major) return;
+      linear.weight = transpose(to_bf16(linear.weight)).to(gpu);
+      linear.input_major = false;
+    });
+  Weights out =
+      transform(named_less, [&](const Tensor& tensor) { return to_bf16(tensor).to(gpu); });
   const auto keep_f32 = [&](const NormWeights& from, NormWeights& to) {
     to = {from.weight.to(gpu), from.bias.to(gpu)};
   };

@@ -55,7 +55,8 @@ Weights load_weights(const Checkpoint& checkpoint);
 Weights transform(const Weights& weights, const std::function<Tensor(const Tensor&)>& change);
 
 // A copy on a GPU. In BF16 (matrices and biases; norms stay in F32) it is to compute with, not to
-// train: `parameters` stays empty. In F32 it has all that `weights` has.
+// train: `parameters` stays empty, and layers lie [N, K], which decoding reads fastest. In F32 it
+// has all that `weights` has.
 Weights on_gpu(const Weights& weights, const Device& gpu, DType type);
 
 // Hands out a checkpoint's tensors and remembers them by name.

@@ -1,7 +1,7 @@
 // One token of every sequence through a decoder. On a GPU each of these is a launch or two, and can
 // be recorded (core/device_recording.h): token ids and positions are read from its memory. They
-// overlap with each other there, so that a chain of them begins with embed_tokens. Elsewhere they
-// are put together from the operations that whole sequences use.
+// overlap with each other there, so that a chain of them begins with embed_tokens and has no two
+// steps of one state. Elsewhere they are put together from the operations that whole sequences use.
 #pragma once
 
 #include <optional>
@@ -37,8 +37,8 @@ struct Dense {
   Tensor residual = {}, second_residual = {};  // [B, N], or undefined
 };
 
-// On a GPU up to eight rows read the weights once, at the speed of memory, and are rounded to bf16
-// only at the end. The result has the type of x unless another one is asked for.
+// On a GPU up to eight rows read a weight [N, K] once, at the speed of memory, and are rounded to
+// bf16 only at the end. The result has the type of x unless another one is asked for.
 Tensor dense(const Tensor& x,  // [B, K] -> [B, N]
              const Dense& layer, std::optional<DType> result = std::nullopt);
 

@@ -155,6 +155,27 @@ __global__ void divergence_rows(const float* __restrict__ teacher,
   row[3] = t_best == s_best;
 }
 
+constexpr int kCopied = 4;  // elements of a thread
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    copy_panel(LogitPanel panel, const T* __restrict__ logits, const void* __restrict__ bias,
+               Element bias_element, T* __restrict__ y) {
+  const int64_t row = blockIdx.y;
+#pragma unroll
+  for (int i = 0; i < kCopied; ++i) {
+    const int64_t n = (blockIdx.x * int64_t{kCopied} + i) * kThreads + threadIdx.x;
+    if (n >= panel.vocabulary) return;
+    T value = logits[row * panel.stride + n];
+    if (bias != nullptr)
+      value = from_float<T>(to_float(value) +
+                            (bias_element == Element::kF32
+                                 ? static_cast<const float*>(bias)[n]
+                                 : to_float(static_cast<const __nv_bfloat16*>(bias)[n])));
+    y[row * panel.vocabulary + n] = value;
+  }
+}
+
 }  // namespace
 
 cudaError_t launch_cross_entropy_rows(const LogitPanel& panel, const void* logits,
@@ -175,6 +196,18 @@ cudaError_t launch_cross_entropy_rows_backward(const LogitPanel& panel, void* lo
     if (panel.rows > 0)
       cross_entropy_rows_backward<<<static_cast<unsigned>(panel.rows), kThreads, 0, stream>>>(
           panel, static_cast<T*>(logits), targets, grad_loss, loss);
+  });
+}
+
+cudaError_t launch_copy_panel(const LogitPanel& panel, const void* logits, const void* bias,
+                              Element bias_element, void* y, cudaStream_t stream) {
+  return with_type(panel.element, [&](auto zero) {
+    using T = decltype(zero);
+    if (panel.rows > 0)
+      copy_panel<<<dim3(blocks_for(panel.vocabulary, kCopied * kThreads),
+                        static_cast<unsigned>(panel.rows)),
+                   kThreads, 0, stream>>>(panel, static_cast<const T*>(logits), bias, bias_element,
+                                          static_cast<T*>(y));
   });
 }
 

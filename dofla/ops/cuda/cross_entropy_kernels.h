@@ -20,6 +20,13 @@ cudaError_t launch_cross_entropy_rows_backward(const LogitPanel& panel, void* lo
                                                const int64_t* targets, const float* grad_loss,
                                                float* loss, cudaStream_t stream);
 
+// y[r, n] = logits[r, n] + bias[n], without the room between rows.
+cudaError_t launch_copy_panel(const LogitPanel& panel, const void* logits,
+                              const void* bias,  // [vocabulary], or null
+                              Element bias_element,
+                              void* y,  // [rows, vocabulary], in the panel's element
+                              cudaStream_t stream);
+
 // Sums over rows of the divergence between two models, as in ops/divergence.h: four doubles a row
 // [teacher's loss, student's loss, KL, whether both have the same most likely token].
 cudaError_t launch_divergence_rows(const float* teacher, const float* student, int64_t rows,

@@ -44,8 +44,8 @@ bool takes_few_rows(const Tensor& x, const Dense& layer) {
   const auto misplaced = [](const Tensor& tensor) {
     return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 != 0;
   };
-  if (misplaced(x) || misplaced(layer.linear.weight)) return false;
-  return few_rows_fit(x.size(0), x.size(1), layer.linear.outputs(), layer.linear.input_major);
+  if (layer.linear.input_major || misplaced(x) || misplaced(layer.linear.weight)) return false;
+  return few_rows_fit(x.size(0), x.size(1), layer.linear.outputs(), layer.norm.weight.defined());
 }
 
 void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y) {
@@ -54,8 +54,7 @@ void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y) {
   p.x = x.raw();
   p.norm = {floats(layer.norm.weight), floats(layer.norm.bias),
             static_cast<float>(layer.norm.epsilon), layer.norm.centre};
-  p.weight = layer.linear.weight.raw(), p.input_major = layer.linear.input_major;
-  p.bias = layer.linear.bias.raw();
+  p.weight = layer.linear.weight.raw(), p.bias = layer.linear.bias.raw();
   p.nonlinear = layer.activation.has_value();
   p.f = layer.activation.value_or(Nonlinearity::kRelu);
   p.factor = layer.factor.raw();

@@ -9,7 +9,7 @@ Tensor embed_tokens(const Tensor& tokens, const Tensor& positions, const Tensor&
                     const Tensor& where);
 
 // Whether there is a kernel that does all of the layer in one launch: for few rows, in BF16, with
-// inputs (and outputs, if the weight is input-major) in whole packs of eight.
+// a weight [N, K] and inputs in whole packs of eight.
 bool takes_few_rows(const Tensor& x, const Dense& layer);
 void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y);
 

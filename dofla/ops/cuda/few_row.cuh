@@ -1,5 +1,5 @@
-// What the two kernels for products of a few rows share: the rows in shared memory, normalised on
-// the way there, and what happens to a sum on its way to memory.
+// What stands around a product of a few rows: the rows in shared memory, normalised on the way
+// there, and what happens to a sum on its way to memory.
 #pragma once
 
 #include "dofla/ops/cuda/few_row_kernels.h"
@@ -9,144 +9,155 @@
 
 namespace dofla::cuda {
 
-// Inputs are taken in chunks of so many, and rows are filled up with zeros to whole chunks.
-constexpr int kChunk = 256;
+constexpr int kThreads = 256, kWarps = kThreads / 32;  // of a block
 constexpr int kPack = Pack<__nv_bfloat16>::kSize;
+// What a warp reads of a row at a time; rows are filled up with zeros to whole chunks.
+constexpr int kChunk = 32 * kPack;
 
-inline int padded_inputs(int64_t inputs) {
-  return static_cast<int>((inputs + kChunk - 1) / kChunk) * kChunk;
+__host__ __device__ inline int chunks_of(int64_t inputs) {
+  return static_cast<int>((inputs + kChunk - 1) / kChunk);
 }
 
 __device__ __forceinline__ Pack<__nv_bfloat16> unpack(uint4 raw) {
   return load_pack(reinterpret_cast<const __nv_bfloat16*>(&raw));
 }
 
-// Eight weights that lie side by side, zeros outside. They are read once and take no room in the
-// first cache. Volatile, or the compiler may put off to after a wait what is asked for before it;
-// without a branch, so that many are on their way at once.
-__device__ __forceinline__ uint4 load_weights(const __nv_bfloat16* from, bool inside) {
-  uint4 raw = {};
-  asm volatile(
-      "{\n"
-      ".reg .pred inside;\n"
-      "setp.ne.b32 inside, %5, 0;\n"
-      "@inside ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-      "}"
-      : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)
-      : "l"(from), "r"(static_cast<int>(inside)));
-  return raw;
-}
+// A row's chunk in shared memory: first the first four numbers of every lane's pack, then the other
+// four, so that a warp reads either without meeting in a bank.
+struct LanesSideBySide {
+  // Of a pack that begins at input k.
+  __device__ static int place(int k) { return k / kChunk * kChunk + k % kChunk / kPack * 4; }
 
-// Sums of a number of every thread for every row; all threads get them. room: [warps, kRows].
-template <int kRows, int kThreads>
-__device__ __forceinline__ void sum_over_block(float (&values)[kRows], float* room) {
-  constexpr int kWarps = kThreads / 32;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    values[r] = warp_sum(values[r]);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32 * kRows + r] = values[r];
+  __device__ static Pack<__nv_bfloat16> load(const float* row, int k) {
+    const Pack<float> low = load_pack(row + place(k));
+    const Pack<float> high = load_pack(row + place(k) + kChunk / 2);
+    return {{low.values[0], low.values[1], low.values[2], low.values[3], high.values[0],
+             high.values[1], high.values[2], high.values[3]}};
   }
-  __syncthreads();
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    values[r] = 0;
-    for (int w = 0; w < kWarps; ++w) values[r] += room[w * kRows + r];
+  __device__ static void store(const Pack<__nv_bfloat16>& x, float* row, int k) {
+    store_pack(Pack<float>{{x.values[0], x.values[1], x.values[2], x.values[3]}}, row + place(k));
+    store_pack(Pack<float>{{x.values[4], x.values[5], x.values[6], x.values[7]}},
+               row + place(k) + kChunk / 2);
   }
-}
+};
 
-// The rows of x in shared memory as float32. Place says where four numbers stand within a row:
-// at(k), k a multiple of 4. Each thread keeps to its own packs of every row until the last barrier.
-template <int kRows, int kThreads, class Place>
-struct StagedRows {
-  static constexpr int kRoom = 2 * kThreads / 32 * kRows;  // for sums
-
-  const FewRowProduct& p;
-  int padded;
-  float *x, *norm_weight, *norm_bias, *room;  // [kRows, padded], [padded] twice, [kRoom]
-
-  static size_t floats(int padded_width, bool with_norm) {
-    return static_cast<size_t>(padded_width) * (kRows + (with_norm ? 2 : 0)) + kRoom;
+// The rows of x in shared memory as float32. Each row has its own warps, and each of their threads
+// keeps to its own packs until the last barrier.
+template <int kRows>
+class StagedRows {
+ public:
+  static size_t bytes(int64_t inputs, bool with_norm) {
+    return sizeof(float4) * kWarps + sizeof(float) * static_cast<size_t>(chunks_of(inputs)) *
+                                         kChunk * (kRows + (with_norm ? 2 : 0));
   }
 
-  __device__ StagedRows(const FewRowProduct& product, float* memory)
-      : p(product), padded((static_cast<int>(product.inputs) + kChunk - 1) / kChunk * kChunk) {
-    x = memory + kRoom;
-    room = memory;
+  __device__ StagedRows(const FewRowProduct& product, float4* memory)
+      : p(product), padded(chunks_of(product.inputs) * kChunk), room(memory) {
+    x = reinterpret_cast<float*>(memory + kWarps);
     norm_weight = x + kRows * padded;
     norm_bias = norm_weight + padded;
-  }
-
-  template <class Body>
-  __device__ __forceinline__ void each_own_pack(const Body& body) const {
-    for (int k = threadIdx.x * kPack; k < padded; k += kThreads * kPack) body(k);
-  }
-  // Calls body(place, k + i) for the eight numbers from k on.
-  template <class Body>
-  __device__ __forceinline__ static void each_in_pack(int k, const Body& body) {
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) body(Place::at(k + i / 4 * 4) + i % 4, k + i);
   }
 
   // Before x is there.
   __device__ void load_norm() const {
     if (p.norm.weight == nullptr) return;
-    each_own_pack([&](int k0) {
-      each_in_pack(k0, [&](int at, int k) {
-        const bool inside = k < p.inputs;
-        norm_weight[at] = inside ? p.norm.weight[k] : 0;
-        norm_bias[at] = inside && p.norm.bias != nullptr ? p.norm.bias[k] : 0;
-      });
-    });
-  }
-
-  __device__ void load() const {
-    float sums[kRows] = {};
-    each_own_pack([&](int k0) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const auto* row = static_cast<const __nv_bfloat16*>(p.x) + r * p.inputs;
-        // Past the first cache, where an earlier content of this memory may be left.
-        const bool inside = r < p.rows && k0 < p.inputs;
-        const auto pack =
-            unpack(inside ? __ldcg(reinterpret_cast<const uint4*>(row + k0)) : uint4{});
-        each_in_pack(k0, [&](int at, int k) { x[r * padded + at] = pack.values[k - k0]; });
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) sums[r] += pack.values[i];
-      }
-    });
-    if (p.norm.weight != nullptr) normalise(sums);
+    for (int k = threadIdx.x; k < padded; k += kThreads) {
+      const bool inside = k < p.inputs;
+      const int at = LanesSideBySide::place(k) + k % kPack / 4 * (kChunk / 2) + k % 4;
+      norm_weight[at] = inside ? p.norm.weight[k] : 0;
+      norm_bias[at] = inside && p.norm.bias != nullptr ? p.norm.bias[k] : 0;
+    }
     __syncthreads();
   }
 
- private:
-  __device__ void normalise(float (&mean)[kRows]) const {
-    const float one_over_width = 1.0f / static_cast<float>(p.inputs);
-    sum_over_block<kRows, kThreads>(mean, room);
+  __device__ void load() const {
+    constexpr int kTogether = kRows <= 2 ? 2 : 4;  // packs on their way
+    const int row = threadIdx.x / kThreadsOfRow;
+    const auto* from = static_cast<const __nv_bfloat16*>(p.x) + row * p.inputs;
+    float* to = x + row * padded;
+    float sum = 0, count = 0;
+    for (int start = first_own(); start < padded; start += kTogether * kStep) {
+      uint4 raw[kTogether] = {};
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) mean[r] = p.norm.centre ? mean[r] * one_over_width : 0;
-    float scale[kRows] = {};
-    each_own_pack([&](int k0) {
-      each_in_pack(k0, [&](int at, int k) {
+      for (int i = 0; i < kTogether; ++i)
+        // Past the first cache, where an earlier content of this memory may be left.
+        if (const int k = start + i * kStep; row < p.rows && k < p.inputs)
+          raw[i] = __ldcg(reinterpret_cast<const uint4*>(from + k));
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const float off = k < p.inputs ? x[r * padded + at] - mean[r] : 0;
-          scale[r] = fmaf(off, off, scale[r]);
-        }
-      });
-    });
-    sum_over_block<kRows, kThreads>(scale, room + kRoom / 2);
+      for (int i = 0; i < kTogether; ++i) {
+        const int k = start + i * kStep;
+        if (k >= padded) break;
+        const auto pack = unpack(raw[i]);
+        LanesSideBySide::store(pack, to, k);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) scale[r] = rsqrtf(scale[r] * one_over_width + p.norm.epsilon);
-    each_own_pack([&](int k0) {
-      each_in_pack(k0, [&](int at, int) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          float& value = x[r * padded + at];
-          value = fmaf((value - mean[r]) * scale[r], norm_weight[at], norm_bias[at]);
-        }
-      });
-    });
+        for (int j = 0; j < kPack; ++j) sum += pack.values[j];
+        if (k < p.inputs) count += kPack;
+      }
+    }
+    if (p.norm.weight != nullptr) normalise(to, sum, count);
+    __syncthreads();
   }
+
+  __device__ const float* row(int r) const {
+    return x + r * padded;
+  }
+
+ private:
+  static constexpr int kThreadsOfRow = kThreads / kRows, kWarpsOfRow = kThreadsOfRow / 32;
+  static constexpr int kStep = kThreadsOfRow * kPack;  // from one pack of a thread to its next
+  static_assert(kThreadsOfRow % 32 == 0, "a row has whole warps");
+
+  __device__ static int first_own() {
+    return threadIdx.x % kThreadsOfRow * kPack;
+  }
+
+  // From the sum and the number of a thread's values. Each warp finds the mean of its own and their
+  // squares around it, and the row's follow from those of its warps: exact, with one barrier.
+  __device__ void normalise(float* row, float sum, float count) const {
+    count = warp_sum(count);
+    sum = warp_sum(sum);
+    float mean = p.norm.centre && count > 0 ? sum / count : 0, squares = 0;
+    for (int k = first_own(); k < p.inputs; k += kStep) {
+      const auto pack = LanesSideBySide::load(row, k);
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        const float off = pack.values[j] - mean;
+        squares = fmaf(off, off, squares);
+      }
+    }
+    squares = warp_sum(squares);
+    const float width = static_cast<float>(p.inputs);
+    if constexpr (kWarpsOfRow > 1) {
+      const int warp = threadIdx.x / 32;
+      if (threadIdx.x % 32 == 0) room[warp] = make_float4(count, mean, squares, 0);
+      __syncthreads();
+      const float4* parts = room + warp / kWarpsOfRow * kWarpsOfRow;
+      mean = squares = 0;
+#pragma unroll
+      for (int w = 0; w < kWarpsOfRow; ++w) mean = fmaf(parts[w].x, parts[w].y, mean);
+      mean /= width;
+#pragma unroll
+      for (int w = 0; w < kWarpsOfRow; ++w) {
+        const float off = parts[w].y - mean;
+        squares += fmaf(parts[w].x * off, off, parts[w].z);
+      }
+    }
+    const float scale = rsqrtf(squares / width + p.norm.epsilon);
+    for (int k = first_own(); k < p.inputs; k += kStep) {
+      auto pack = LanesSideBySide::load(row, k);
+      const auto weight = LanesSideBySide::load(norm_weight, k);
+      const auto bias = LanesSideBySide::load(norm_bias, k);
+#pragma unroll
+      for (int j = 0; j < kPack; ++j)
+        pack.values[j] = fmaf((pack.values[j] - mean) * scale, weight.values[j], bias.values[j]);
+      LanesSideBySide::store(pack, row, k);
+    }
+  }
+
+  const FewRowProduct& p;
+  const int padded;
+  float4* const room;                  // [kWarps]
+  float *x, *norm_weight, *norm_bias;  // [kRows, padded], [padded] twice
 };
 
 // From a sum to an element of y. What it needs besides is asked for early: one latency less.
@@ -157,7 +168,7 @@ struct Ending {
       : bias(0), factor(1), residual(0) {
     if (r >= p.rows || n >= p.outputs) return;
     const auto at = [](const void* values, int64_t i) {
-      return to_float(static_cast<const __nv_bfloat16*>(values)[i]);
+      return to_float(__ldcg(static_cast<const __nv_bfloat16*>(values) + i));
     };
     if (p.bias != nullptr) bias = at(p.bias, n);
     if (p.factor != nullptr) factor = at(p.factor, r * p.outputs + n);
@@ -179,21 +190,20 @@ struct Ending {
   }
 };
 
-// Sums every value over the lanes that differ in the bits from kLast to kFirst, halving what a lane
-// has to care for at every step. Afterwards the first max(1, kCount / 2^steps) values of a lane are
-// the sums of those from the returned index on.
-template <int kFirst, int kLast, int kCount>
-__device__ __forceinline__ int scatter_sums(float (&values)[kCount]) {
-  int index = 0, count = kCount;
+// Sums every value over the warp, halving what a lane has to care for at every step as long as it
+// can. Lane i is left with the sum of value i · kCount / 32.
+template <int kCount>
+__device__ __forceinline__ float scatter_sums(float (&values)[kCount]) {
+  static_assert(kCount <= 32 && (kCount & (kCount - 1)) == 0, "at most one value a lane");
+  int count = kCount;
 #pragma unroll
-  for (int step = kFirst; step >= kLast; step /= 2) {
+  for (int step = 16; step > 0; step /= 2) {
     if (count == 1) {
       values[0] += __shfl_xor_sync(kWholeWarp, values[0], step);
       continue;
     }
     count /= 2;
     const bool upper = (threadIdx.x & step) != 0;
-    if (upper) index += count;
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
       if (i >= count) continue;
@@ -202,11 +212,7 @@ __device__ __forceinline__ int scatter_sums(float (&values)[kCount]) {
       values[i] = mine + __shfl_xor_sync(kWholeWarp, other, step);
     }
   }
-  return index;
+  return values[0];
 }
-
-// How many values scatter_sums leaves a lane with.
-template <int kSteps, int kCount>
-constexpr int kLeftOver = kCount >> kSteps > 1 ? kCount >> kSteps : 1;
 
 }  // namespace dofla::cuda

@@ -24,9 +24,8 @@ struct FewRowProduct {
   int64_t rows, inputs, outputs;
   const void* x;       // [rows, inputs], bf16
   RowNorm norm;        // of x
-  const void* weight;  // bf16: [outputs, inputs], or [inputs, outputs] if input_major
-  bool input_major;
-  const void* bias;  // [outputs], bf16, or null
+  const void* weight;  // [outputs, inputs], bf16
+  const void* bias;    // [outputs], bf16, or null
   bool nonlinear;
   Nonlinearity f;            // where nonlinear
   const void* factor;        // [rows, outputs], bf16, or null
@@ -36,8 +35,8 @@ struct FewRowProduct {
 };
 
 // Whether there are few enough rows, which find room in a multiprocessor, and whole packs of eight
-// inputs, as well as of outputs if input_major. x and weight must lie at multiples of 16 bytes.
-bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool input_major);
+// inputs. x and weight must lie at multiples of 16 bytes.
+bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool with_norm);
 
 cudaError_t launch_few_row_product(const FewRowProduct& product, cudaStream_t stream);
 

@@ -1,7 +1,6 @@
-// The recurrent form: a block takes one head of one sequence and passes over its sums once. Reading
-// and writing them is all that takes time, so everything that does not depend on the token's
-// features is asked for before they are computed.
-#include <algorithm>
+// The recurrent form: a block takes one head of one sequence and passes over its sums once. Latency
+// is all that takes time: everything that does not depend on the token is asked for before its
+// inputs are there, and warps go through their features by themselves and meet once, at the end.
 #include <cmath>
 
 #include "dofla/ops/cuda/feature_parts.cuh"
@@ -48,193 +47,191 @@ __device__ __forceinline__ float dot(float4 x, float4 y) {
   return fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
 }
 
-// A number from every warp, combined in order.
-template <class Combine>
-__device__ __forceinline__ float over_warps(float mine, float* room, const Combine& combine) {
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
-  __syncthreads();
-  float all = room[0];
-#pragma unroll
-  for (int w = 1; w < kWarps; ++w) all = combine(all, room[w]);
-  return all;
-}
-
-// What a feature does in this token: the old sums times decay, plus key times value; the output
-// takes query times the new sums.
-struct TokenFactors {
-  float *decay, *key, *query;  // [M], in shared memory
-};
-
-// Rows of D numbers, kLanes threads a row: those that a thread has among 64.
+// Features of a head in groups of 64, kLanes threads a feature: what a thread has of a group.
 template <int kLanes>
-struct RowsOf {
+struct FeatureGroup {
   static constexpr int kRows = kThreads / kLanes, kHeld = 64 / kRows;
-  float4 held[kHeld];
+  float4 z[kHeld], sums[kHeld];
+  float log_alpha[kHeld], log_max[kHeld], a[kHeld];
 
   static __device__ int row(int i) { return threadIdx.x / kLanes + i * kRows; }
   static __device__ int column() { return threadIdx.x % kLanes * 4; }
 
-  __device__ __forceinline__ void load(const float* from, int count, int width, bool packed) {
+  // From `first` on among all features, `own` on among the sums; `count` are left.
+  __device__ __forceinline__ void load(const StepArguments& from, int first, int64_t own,
+                                       int count) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i)
-      held[i] = row(i) < count ? load_four(from + static_cast<int64_t>(row(i)) * width, column(),
-                                           width, packed)
-                               : float4{};
-  }
-};
-
-// Log features of q and k into query and key. `z` holds the first 64 features.
-template <int kLanes>
-__device__ __forceinline__ void token_features(const StepArguments& a, int first, int count,
-                                               RowsOf<kLanes> z, float4 q, float4 k,
-                                               TokenFactors to) {
-  const float log_count = logf(static_cast<float>(count));
-  const auto over_lanes = [](float x) {
-#pragma unroll
-    for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(kWholeWarp, x, step);
-    return x;
-  };
-  const float norm = over_lanes(dot(k, k)) * a.norm_scale;
-  for (int start = 0; start < count; start += 64) {
-    if (start > 0)
-      z.load(a.z + static_cast<int64_t>(first + start) * a.width, count - start, a.width, a.packed);
-#pragma unroll
-    for (int i = 0; i < z.kHeld; ++i) {
-      const int m = start + z.row(i);
-      const float along_q = over_lanes(dot(z.held[i], q)), along_k = over_lanes(dot(z.held[i], k));
-      if (z.column() == 0 && m < count) {
-        const float offset = 0.5f * (a.log_alpha[first + m] - log_count);
-        to.query[m] = along_q * a.inner_scale + offset;
-        to.key[m] = along_k * a.inner_scale + offset - norm;
-      }
+    for (int i = 0; i < kHeld; ++i) {
+      const int m = row(i);
+      const bool inside = m < count;
+      const auto four = [&](const float* rows, int64_t r) {
+        return inside ? load_four(rows + r * from.width, column(), from.width, from.packed)
+                      : float4{};
+      };
+      z[i] = four(from.z, first + m);
+      sums[i] = four(from.sums.b, own + m);
+      log_alpha[i] = inside ? from.log_alpha[first + m] : 0;
+      log_max[i] = inside ? from.sums.log_max[own + m] : 0;
+      a[i] = inside ? from.sums.a[own + m] : 0;
     }
   }
-}
 
-// The head's peaks and a.
-struct HeadSums {
-  float *log_max, *a;      // [M]
-  float held_max, held_a;  // those of feature threadIdx.x, asked for early
+  // Of the old sums times decay plus key times v, feature by feature.
+  __device__ __forceinline__ void advance(int i, float log_key, float4 v) {
+    const float peak = fmaxf(log_max[i], log_key);
+    const float decay = fast_exp(log_max[i] - peak), key = fast_exp(log_key - peak);
+    log_max[i] = peak;
+    a[i] = fmaf(a[i], decay, key);
+    sums[i] = make_float4(fmaf(sums[i].x, decay, key * v.x), fmaf(sums[i].y, decay, key * v.y),
+                          fmaf(sums[i].z, decay, key * v.z), fmaf(sums[i].w, decay, key * v.w));
+  }
 
-  __device__ HeadSums(const LinearAttentionSums& sums, int64_t own, int count)
-      : log_max(sums.log_max + own), a(sums.a + own), held_max(0), held_a(0) {
-    if (static_cast<int>(threadIdx.x) >= count) return;
-    held_max = log_max[threadIdx.x];
-    held_a = a[threadIdx.x];
+  __device__ __forceinline__ void store(const StepArguments& to, int64_t own, int count) const {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int64_t m = own + row(i);
+      if (row(i) >= count) continue;
+      store_four(to.sums.b + m * to.width, column(), to.width, to.packed, sums[i]);
+      if (column() != 0) continue;
+      to.sums.log_max[m] = log_max[i];
+      to.sums.a[m] = a[i];
+    }
   }
 };
 
-// From log features to factors; the head's peaks and a move on. Returns the denominator.
-__device__ __forceinline__ float advance_peaks(const HeadSums& head, int count, TokenFactors f,
-                                               float* room) {
-  float most = -INFINITY, held_a = 0;
-  for (int m = threadIdx.x; m < count; m += kThreads) {
-    const bool held = m < kThreads;
-    const float before = held ? head.held_max : head.log_max[m], peak = fmaxf(before, f.key[m]);
-    f.decay[m] = fast_exp(before - peak);
-    f.key[m] = fast_exp(f.key[m] - peak);
-    const float a = fmaf(held ? head.held_a : head.a[m], f.decay[m], f.key[m]);
-    if (held) held_a = a;
-    head.a[m] = a;
-    head.log_max[m] = peak;
-    f.query[m] += peak;
-    most = fmaxf(most, f.query[m]);
+// What the query finds in some features, relative to exp(shift); a warp has the same shift.
+struct Found {
+  float shift = -INFINITY, weight = 0;
+  float4 values = {};
+
+  __device__ __forceinline__ void rescale(float to) {
+    if (to == -INFINITY) return;  // still nothing
+    const float factor = fast_exp(shift - to);
+    shift = to;
+    weight *= factor;
+    values.x *= factor, values.y *= factor, values.z *= factor, values.w *= factor;
   }
-  const float shift =
-      over_warps(warp_max(most), room, [](float x, float y) { return fmaxf(x, y); });
-  float sum = 0;
-  for (int m = threadIdx.x; m < count; m += kThreads) {
-    f.query[m] = fast_exp(f.query[m] - shift);
-    sum = fmaf(f.query[m], m < kThreads ? held_a : head.a[m], sum);
+  __device__ __forceinline__ void add(float query, float a, float4 sums) {
+    weight = fmaf(query, a, weight);
+    values.x = fmaf(query, sums.x, values.x);
+    values.y = fmaf(query, sums.y, values.y);
+    values.z = fmaf(query, sums.z, values.z);
+    values.w = fmaf(query, sums.w, values.w);
   }
-  return over_warps(warp_sum(sum), room + kWarps, [](float x, float y) { return x + y; });
+};
+
+// Sums and maxima over the threads of a feature, and over the features that a warp has side by
+// side.
+template <int kLanes>
+__device__ __forceinline__ float over_lanes(float x) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(kWholeWarp, x, step);
+  return x;
+}
+template <int kLanes>
+__device__ __forceinline__ float over_rows(float x) {
+#pragma unroll
+  for (int step = kLanes; step < 32; step *= 2) x += __shfl_xor_sync(kWholeWarp, x, step);
+  return x;
+}
+template <int kLanes>
+__device__ __forceinline__ float most_of_rows(float x) {
+#pragma unroll
+  for (int step = kLanes; step < 32; step *= 2) x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, step));
+  return x;
+}
+
+// Four numbers of a token's head.
+template <class T>
+__device__ __forceinline__ float4 load_token(const T* head, int d, int width) {
+  const auto at = [&](int i) { return i < width ? to_float(__ldcg(head + i)) : 0.0f; };
+  return make_float4(at(d), at(d + 1), at(d + 2), at(d + 3));
+}
+
+// A warp goes through its features by itself: they move on, and the query looks at them.
+template <class T, int kLanes>
+__device__ __forceinline__ Found pass_over(const StepArguments& a, int first, int64_t own,
+                                           int count, FeatureGroup<kLanes>& group) {
+  const int h = blockIdx.x, b = blockIdx.y, d = group.column();
+  const float4 q = load_token(head_of<T>(a.q, b, h), d, a.width);
+  const float4 k = load_token(head_of<T>(a.k, b, h / a.group), d, a.width);
+  const float4 v = load_token(head_of<T>(a.v, b, h / a.group), d, a.width);
+  const float log_count = logf(static_cast<float>(count));
+  const float norm = over_lanes<kLanes>(dot(k, k)) * a.norm_scale;
+  Found found;
+  for (int start = 0; start < count; start += 64) {
+    if (start > 0) group.load(a, first + start, own + start, count - start);
+    float log_query[group.kHeld], most = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < group.kHeld; ++i) {
+      const float along_q = over_lanes<kLanes>(dot(group.z[i], q));
+      const float along_k = over_lanes<kLanes>(dot(group.z[i], k));
+      const float offset = 0.5f * (group.log_alpha[i] - log_count);
+      group.advance(i, fmaf(along_k, a.inner_scale, offset - norm), v);
+      log_query[i] = start + group.row(i) < count
+                         ? fmaf(along_q, a.inner_scale, offset) + group.log_max[i]
+                         : -INFINITY;
+      most = fmaxf(most, log_query[i]);
+    }
+    group.store(a, own + start, count - start);
+    found.rescale(fmaxf(found.shift, most_of_rows<kLanes>(most)));
+#pragma unroll
+    for (int i = 0; i < group.kHeld; ++i)
+      if (start + group.row(i) < count)
+        found.add(fast_exp(log_query[i] - found.shift), group.a[i], group.sums[i]);
+  }
+  return found;
 }
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     linear_attention_step(const __grid_constant__ StepArguments a) {
   constexpr int kLanes = kWidth / 4;
-  using Rows = RowsOf<kLanes>;
+  __shared__ float4 values[kWarps][kLanes];
+  __shared__ float shifts[kWarps], weights[kWarps];
   const int h = blockIdx.x, b = blockIdx.y;
   const int first = a.features.first[h], count = a.features.first[h + 1] - first;
   const int64_t own = static_cast<int64_t>(b) * a.total + first;
-  const int d = Rows::column();
-  float* memory = reinterpret_cast<float*>(shared_memory());
-  float* room = memory;                  // [2 kWarps]
-  float* partial = memory + 2 * kWarps;  // [kWarps, kWidth]
-  TokenFactors f;
-  f.decay = partial + kWarps * kWidth;
-  f.key = f.decay + count;
-  f.query = f.key + count;
 
   // Of the kernels in a chain only this one writes these sums: they can be read before its inputs
   // are there.
   let_next_start();
-  float* sums = a.sums.b + own * a.width;
-  Rows first_z, first_sums;
-  first_z.load(a.z + static_cast<int64_t>(first) * a.width, count, a.width, a.packed);
-  first_sums.load(sums, count, a.width, a.packed);
-  const HeadSums head(a.sums, own, count);
+  FeatureGroup<kLanes> group;
+  group.load(a, first, own, count);
   wait_for_inputs();
-  const auto four = [&](const T* head) {
-    return make_float4(d < a.width ? to_float(head[d]) : 0.0f,
-                       d + 1 < a.width ? to_float(head[d + 1]) : 0.0f,
-                       d + 2 < a.width ? to_float(head[d + 2]) : 0.0f,
-                       d + 3 < a.width ? to_float(head[d + 3]) : 0.0f);
-  };
-  const float4 v = four(head_of<T>(a.v, b, h / a.group));
-  token_features<kLanes>(a, first, count, first_z, four(head_of<T>(a.q, b, h)),
-                         four(head_of<T>(a.k, b, h / a.group)), f);
-  __syncthreads();
-  const float denominator = advance_peaks(head, count, f, room);
+  const Found found = pass_over<T>(a, first, own, count, group);
 
-  float4 total = {};
-  const auto pass = [&](int m, float4 old) {
-    const float decay = f.decay[m], key = f.key[m], query = f.query[m];
-    const float4 fresh = make_float4(fmaf(old.x, decay, key * v.x), fmaf(old.y, decay, key * v.y),
-                                     fmaf(old.z, decay, key * v.z), fmaf(old.w, decay, key * v.w));
-    store_four(sums + static_cast<int64_t>(m) * a.width, d, a.width, a.packed, fresh);
-    total.x = fmaf(query, fresh.x, total.x);
-    total.y = fmaf(query, fresh.y, total.y);
-    total.z = fmaf(query, fresh.z, total.z);
-    total.w = fmaf(query, fresh.w, total.w);
-  };
-#pragma unroll
-  for (int i = 0; i < Rows::kHeld; ++i)
-    if (Rows::row(i) < count) pass(Rows::row(i), first_sums.held[i]);
-  for (int m = Rows::row(Rows::kHeld); m < count; m += Rows::kRows)
-    pass(m, load_four(sums + static_cast<int64_t>(m) * a.width, d, a.width, a.packed));
-
-    // Rows of a warp, then warps.
-#pragma unroll
-  for (int step = kLanes; step < 32; step *= 2) {
-    total.x += __shfl_xor_sync(kWholeWarp, total.x, step);
-    total.y += __shfl_xor_sync(kWholeWarp, total.y, step);
-    total.z += __shfl_xor_sync(kWholeWarp, total.z, step);
-    total.w += __shfl_xor_sync(kWholeWarp, total.w, step);
-  }
-  if (threadIdx.x % 32 < kLanes)
-    *reinterpret_cast<float4*>(partial + threadIdx.x / 32 * kWidth + d) = total;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const float weight = over_rows<kLanes>(found.weight);
+  const float4 sums =
+      make_float4(over_rows<kLanes>(found.values.x), over_rows<kLanes>(found.values.y),
+                  over_rows<kLanes>(found.values.z), over_rows<kLanes>(found.values.w));
+  if (lane < kLanes) values[warp][lane] = sums;
+  if (lane == 0) shifts[warp] = found.shift, weights[warp] = weight;
   __syncthreads();
-  if (static_cast<int>(threadIdx.x) < a.width) {
-    float value = 0;
+  const int d = threadIdx.x;
+  if (d >= a.width) return;
+  float shift = shifts[0], value = 0, denominator = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) value += partial[w * kWidth + threadIdx.x];
-    head_of<T>(a.out, b, h)[threadIdx.x] = from_float<T>(value / denominator);
+  for (int w = 1; w < kWarps; ++w) shift = fmaxf(shift, shifts[w]);
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    const float factor = fast_exp(shifts[w] - shift);
+    value = fmaf(factor, reinterpret_cast<const float*>(values[w])[d], value);
+    denominator = fmaf(factor, weights[w], denominator);
   }
+  head_of<T>(a.out, b, h)[d] = from_float<T>(value / denominator);
 }
 
 template <class T>
-cudaError_t launch_step(const LinearAttentionShape& s, const StepArguments& a, int64_t most,
-                        bool overlapped, cudaStream_t stream) {
+cudaError_t launch_step(const LinearAttentionShape& s, const StepArguments& a, bool overlapped,
+                        cudaStream_t stream) {
   return with_width(s.width, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
-    const size_t floats = 2 * kWarps + kWarps * kWidth + 3 * static_cast<size_t>(most);
     const dim3 grid(static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
-    const size_t bytes = floats * sizeof(float);
     const auto kernel = linear_attention_step<T, kWidth>;
-    return overlapped ? launch_overlapped(kernel, grid, kThreads, bytes, stream, a)
-                      : launch(kernel, grid, kThreads, bytes, stream, a);
+    return overlapped ? launch_overlapped(kernel, grid, kThreads, 0, stream, a)
+                      : launch(kernel, grid, kThreads, 0, stream, a);
   });
 }
 
@@ -258,9 +255,8 @@ cudaError_t launch_linear_attention_step(const LinearAttentionShape& s,
   a.inner_scale = static_cast<float>(std::pow(width, -0.25));
   a.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(width) : 0.0);
   a.packed = s.width % 4 == 0 && aligned_to_packs(features.z, sums.b);
-  const int64_t most = *std::max_element(features.counts, features.counts + s.heads);
-  return s.element == Element::kF32 ? launch_step<float>(s, a, most, overlapped, stream)
-                                    : launch_step<__nv_bfloat16>(s, a, most, overlapped, stream);
+  return s.element == Element::kF32 ? launch_step<float>(s, a, overlapped, stream)
+                                    : launch_step<__nv_bfloat16>(s, a, overlapped, stream);
 }
 
 }  // namespace dofla::cuda

@@ -33,10 +33,67 @@ void product(const Tensor& x, const Linear& linear, Gemm how, Tensor& y) {
        weight_of(linear), y.mutable_raw(), element_of(y), y.size(1));
 }
 
+// cuBLASLt is several times slower where an extent is not a multiple of 8: the vocabulary is taken
+// in two parts, and the few tokens after the last such multiple are a product of their own.
+template <class Body>
+void for_each_part(int64_t vocabulary, const Body& body) {
+  const int64_t even = vocabulary / 8 * 8;
+  if (even > 0) body(0, even);
+  if (even < vocabulary) body(even, vocabulary - even);
+}
+
+// A matrix without its first rows or columns.
+Matrix from_row(Matrix m, int64_t row) {
+  const int64_t bytes = m.element == Element::kF32 ? 4 : 2;
+  m.data = static_cast<const std::byte*>(m.data) + row * bytes * (m.transposed ? 1 : m.stride);
+  return m;
+}
+Matrix from_column(Matrix m, int64_t column) {
+  m.transposed = !m.transposed;
+  m = from_row(m, column);
+  m.transposed = !m.transposed;
+  return m;
+}
+
+// The rows of x in panels, each with its products with the weight in rows of an even length:
+// body(begin, end, panel, logits).
+template <class Body>
+void for_each_panel(const Tensor& x, const Linear& head, DType type, const Body& body) {
+  const int64_t rows = x.size(0), vocabulary = head.outputs();
+  const int64_t stride = (vocabulary + 63) / 64 * 64;
+  Tensor logits({std::min(rows, kPanelRows), stride}, type, x.device());
+  for (int64_t begin = 0; begin < rows; begin += kPanelRows) {
+    const int64_t end = std::min(rows, begin + kPanelRows);
+    for_each_part(vocabulary, [&](int64_t first, int64_t count) {
+      const Matrix to = from_column(rows_of(logits), first);
+      gemm(x.device().context(), {}, end - begin, count, head.inputs(),
+           rows_of(x.slice(begin, end)), from_column(weight_of(head), first),
+           const_cast<void*>(to.data), to.element, stride);
+    });
+    body(begin, end, LogitPanel{element_of(logits), end - begin, vocabulary, stride}, logits);
+  }
+}
+
+void require_no_bias(const Linear& head) {
+  require(!head.bias.defined(), "cross_entropy: a head with a bias runs on the CPU only");
+}
+
 }  // namespace
 
+// Rows of an odd length (a vocabulary's), and a bias that is not in the type of the result, are no
+// good to cuBLASLt: the product goes elsewhere first.
 void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
-  product(x, linear, {}, y);
+  const Tensor& bias = linear.bias;
+  const bool fits = linear.outputs() % 8 == 0 && (!bias.defined() || bias.dtype() == y.dtype());
+  if (fits) return product(x, linear, {}, y);
+  for_each_panel(x, linear, y.dtype(),
+                 [&](int64_t begin, int64_t end, const LogitPanel& panel, const Tensor& logits) {
+                   Tensor rows = y.slice(begin, end);
+                   cuda_check(launch_copy_panel(panel, logits.raw(), bias.raw(),
+                                                bias.defined() ? element_of(bias) : panel.element,
+                                                rows.mutable_raw(), stream_of(x)),
+                              "matrix product");
+                 });
 }
 
 void matmul_add(const Tensor& x, const Linear& linear, const Tensor& addend, Tensor& y) {
@@ -70,87 +127,46 @@ void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient
                "bias gradient");
 }
 
-namespace {
-
-// cuBLASLt is several times slower where an extent is not a multiple of 8: the vocabulary is taken
-// in two parts, and the few tokens after the last such multiple are a product of their own.
-template <class Body>
-void for_each_part(int64_t vocabulary, const Body& body) {
-  const int64_t even = vocabulary / 8 * 8;
-  if (even > 0) body(0, even);
-  if (even < vocabulary) body(even, vocabulary - even);
-}
-
-// A matrix without its first rows or columns.
-Matrix from_row(Matrix m, int64_t row) {
-  const int64_t bytes = m.element == Element::kF32 ? 4 : 2;
-  m.data = static_cast<const std::byte*>(m.data) + row * bytes * (m.transposed ? 1 : m.stride);
-  return m;
-}
-Matrix from_column(Matrix m, int64_t column) {
-  m.transposed = !m.transposed;
-  m = from_row(m, column);
-  m.transposed = !m.transposed;
-  return m;
-}
-
-// The rows of x in panels, each with its logits: body(begin, end, panel, logits).
-template <class Body>
-void for_each_panel(const Tensor& x, const Linear& head, const Body& body) {
-  require(!head.bias.defined(), "cross_entropy: a head with a bias runs on the CPU only");
-  const int64_t rows = x.size(0), vocabulary = head.outputs();
-  const int64_t stride = (vocabulary + 63) / 64 * 64;
-  Tensor logits({std::min(rows, kPanelRows), stride}, x.dtype(), x.device());
-  for (int64_t begin = 0; begin < rows; begin += kPanelRows) {
-    const int64_t end = std::min(rows, begin + kPanelRows);
-    for_each_part(vocabulary, [&](int64_t first, int64_t count) {
-      const Matrix to = from_column(rows_of(logits), first);
-      gemm(x.device().context(), {}, end - begin, count, head.inputs(),
-           rows_of(x.slice(begin, end)), from_column(weight_of(head), first),
-           const_cast<void*>(to.data), to.element, stride);
-    });
-    body(begin, end, LogitPanel{element_of(logits), end - begin, vocabulary, stride}, logits);
-  }
-}
-
-}  // namespace
-
 void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
+  require_no_bias(head);
   const Tensor there = targets.to(x.device());
   const auto* ids = static_cast<const int64_t*>(there.raw());
-  for_each_panel(x, head, [&](int64_t begin, int64_t, const LogitPanel& panel, Tensor& logits) {
-    cuda_check(launch_cross_entropy_rows(panel, logits.raw(), ids + begin,
-                                         mutable_floats(loss) + begin, stream_of(x)),
-               "cross entropy");
-  });
+  for_each_panel(x, head, x.dtype(),
+                 [&](int64_t begin, int64_t, const LogitPanel& panel, Tensor& logits) {
+                   cuda_check(launch_cross_entropy_rows(panel, logits.raw(), ids + begin,
+                                                        mutable_floats(loss) + begin, stream_of(x)),
+                              "cross entropy");
+                 });
 }
 
 void cross_entropy_backward(const Tensor& x, const Linear& head, const Tensor& targets,
                             const Tensor& grad_loss, CrossEntropyGradients& gradients,
                             Linear* head_gradient) {
+  require_no_bias(head);
   const Tensor there = targets.to(x.device()), factors = grad_loss.to(x.device());
   const auto* ids = static_cast<const int64_t*>(there.raw());
   const Matrix weight = weight_of(transposed(head));
-  for_each_panel(x, head, [&](int64_t begin, int64_t end, const LogitPanel& panel, Tensor& logits) {
-    cuda_check(launch_cross_entropy_rows_backward(
-                   panel, logits.mutable_raw(), ids + begin, floats(factors) + begin,
-                   mutable_floats(gradients.loss) + begin, stream_of(x)),
-               "cross entropy");
-    const Matrix grad_logits = {logits.raw(), panel.element, panel.stride};
-    Tensor grad_x = gradients.x.slice(begin, end);
-    for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
-      gemm(x.device().context(), {.beta = first == 0 ? 0.0f : 1.0f}, end - begin, head.inputs(),
-           count, from_column(grad_logits, first), from_row(weight, first), grad_x.mutable_raw(),
-           element_of(grad_x), grad_x.size(1));
-    });
-    if (head_gradient == nullptr) return;
-    Matrix left = grad_logits;
-    left.transposed = true;
-    require(!head_gradient->input_major, "cross_entropy: expected a head [V, C]");
-    gemm(x.device().context(), {.beta = 1}, panel.vocabulary, head.inputs(), end - begin, left,
-         rows_of(x.slice(begin, end)), head_gradient->weight.mutable_raw(), Element::kF32,
-         head_gradient->weight.size(1));
-  });
+  for_each_panel(
+      x, head, x.dtype(), [&](int64_t begin, int64_t end, const LogitPanel& panel, Tensor& logits) {
+        cuda_check(launch_cross_entropy_rows_backward(
+                       panel, logits.mutable_raw(), ids + begin, floats(factors) + begin,
+                       mutable_floats(gradients.loss) + begin, stream_of(x)),
+                   "cross entropy");
+        const Matrix grad_logits = {logits.raw(), panel.element, panel.stride};
+        Tensor grad_x = gradients.x.slice(begin, end);
+        for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
+          gemm(x.device().context(), {.beta = first == 0 ? 0.0f : 1.0f}, end - begin, head.inputs(),
+               count, from_column(grad_logits, first), from_row(weight, first),
+               grad_x.mutable_raw(), element_of(grad_x), grad_x.size(1));
+        });
+        if (head_gradient == nullptr) return;
+        Matrix left = grad_logits;
+        left.transposed = true;
+        require(!head_gradient->input_major, "cross_entropy: expected a head [V, C]");
+        gemm(x.device().context(), {.beta = 1}, panel.vocabulary, head.inputs(), end - begin, left,
+             rows_of(x.slice(begin, end)), head_gradient->weight.mutable_raw(), Element::kF32,
+             head_gradient->weight.size(1));
+      });
 }
 
 }  // namespace dofla::cuda

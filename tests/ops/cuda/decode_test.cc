@@ -13,7 +13,7 @@ namespace {
 using test::normal_tensor;
 
 constexpr double kEps = std::numeric_limits<float>::epsilon();
-constexpr double kHalfStep = 0x1p-9;  // of bf16
+constexpr double kHalfStep = 0x1p-8;  // of bf16, relative to the number, at most
 
 // What stands around the product.
 struct Around {
@@ -140,41 +140,38 @@ TEST_F(CudaDecode, DenseLayersOfAFewRows) {
       {.norm = Around::kRms, .factor = true},
       {.bias = true, .activation = Nonlinearity::kGelu, .residuals = 2},
       {.activation = Nonlinearity::kRelu, .residuals = 1}};
-  // Outputs of input-major weights come in whole packs.
-  const std::pair<int64_t, int64_t> sizes[] = {{64, 48}, {8, 1},    {40, 19},   {256, 130},
-                                               {304, 7}, {520, 16}, {1000, 33}, {3080, 24}};
-  for (const bool input_major : {false, true})
-    for (const auto& [inputs, any_outputs] : sizes)
-      for (const int64_t rows : {1, 2, 3, 8})
-        for (const Around& around : arounds) {
-          const int64_t outputs = input_major ? (any_outputs + 7) / 8 * 8 : any_outputs;
-          const Tensor x = narrow({rows, inputs});
-          const Dense layer = layer_of(rows, inputs, outputs, input_major, around);
-          for (const DType type : {DType::kBF16, DType::kF32})
-            expect_dense(x, layer, dense(x.to(gpu), there(layer), type),
-                         fmt::format("{} rows, {} to {}, {}, {}", rows, inputs, outputs,
-                                     input_major ? "input-major" : "output-major", name(type)));
-        }
+  const std::pair<int64_t, int64_t> sizes[] = {{64, 48},   {8, 1},     {40, 19},
+                                               {256, 130}, {304, 7},   {520, 16},
+                                               {1000, 33}, {2056, 24}, {3080, 24}};
+  for (const auto& [inputs, outputs] : sizes)
+    for (const int64_t rows : {1, 2, 3, 8})
+      for (const Around& around : arounds) {
+        if (rows == 8 && inputs == 3080) continue;  // no room for them and a norm
+        const Tensor x = narrow({rows, inputs});
+        const Dense layer = layer_of(rows, inputs, outputs, false, around);
+        for (const DType type : {DType::kBF16, DType::kF32})
+          expect_dense(x, layer, dense(x.to(gpu), there(layer), type),
+                       fmt::format("{} rows, {} to {}, {}", rows, inputs, outputs, name(type)));
+      }
 }
 
 // More outputs than blocks take at a time: each goes on with the next ones.
 TEST_F(CudaDecode, DenseLayersOfManyOutputs) {
   const std::pair<int64_t, int64_t> sizes[] = {{72, 20008}, {2056, 3000}};
-  for (const bool input_major : {false, true})
-    for (const auto& [inputs, outputs] : sizes)
-      for (const int64_t rows : {1, 5}) {
-        const Tensor x = narrow({rows, inputs});
-        const Dense layer =
-            layer_of(rows, inputs, outputs, input_major, {.bias = true, .residuals = 1});
-        const Tensor y = dense(x.to(gpu), there(layer), DType::kF32);
-        expect_dense(x, layer, y, fmt::format("{} rows, {} to {}", rows, inputs, outputs));
-        EXPECT_TRUE(test::same_bits(here(dense(x.to(gpu), there(layer), DType::kF32)), here(y)));
-      }
+  for (const auto& [inputs, outputs] : sizes)
+    for (const int64_t rows : {1, 5}) {
+      const Tensor x = narrow({rows, inputs});
+      const Dense layer = layer_of(rows, inputs, outputs, false, {.bias = true, .residuals = 1});
+      const Tensor y = dense(x.to(gpu), there(layer), DType::kF32);
+      expect_dense(x, layer, y, fmt::format("{} rows, {} to {}", rows, inputs, outputs));
+      EXPECT_TRUE(test::same_bits(here(dense(x.to(gpu), there(layer), DType::kF32)), here(y)));
+    }
 }
 
-// Other sizes are done by the operations for whole sequences, which round to bf16 in between.
-TEST_F(CudaDecode, DenseLayersOfOtherSizes) {
-  const int64_t sizes[][3] = {{20, 96, 40}, {3, 37, 19}};
+// Others are done by the operations for whole sequences, which round to bf16 in between: more rows,
+// inputs that are not in packs, weights [K, N].
+TEST_F(CudaDecode, OtherDenseLayers) {
+  const int64_t sizes[][3] = {{20, 96, 40}, {3, 37, 19}, {1, 96, 40}};
   for (const auto& [rows, inputs, outputs] : sizes) {
     const Tensor x = narrow({rows, inputs});
     const Dense layer = layer_of(rows, inputs, outputs, true,
@@ -190,6 +187,17 @@ TEST_F(CudaDecode, DenseLayersOfOtherSizes) {
     expect_close(dense(x.to(gpu), there(layer)), dense(x.to(DType::kF32), wide), 24 * kHalfStep,
                  "dense");
   }
+}
+
+// Logits of more rows come from a product whose sums are not rounded, with a bias in bf16 or none.
+TEST_F(CudaDecode, LogitsOfManyRows) {
+  for (const int64_t outputs : {40, 1003})
+    for (const bool bias : {false, true}) {
+      const Tensor x = narrow({70, 96});
+      const Dense layer = layer_of(70, 96, outputs, false, {.bias = bias});
+      expect_dense(x, layer, dense(x.to(gpu), there(layer), DType::kF32),
+                   fmt::format("96 to {}", outputs));
+    }
 }
 
 TEST_F(CudaDecode, EmbedsTokensAndPositions) {
@@ -236,6 +244,7 @@ TEST_F(CudaDecode, PlacesHeadsAndAttends) {
         const Features there = features.to(device);
         LinearAttentionState state = new_linear_attention_state(kBatch, there);
         linear_attention_step(q, k, v, there, state);
+        device.synchronize();  // steps of one state do not overlap
         return std::pair{own, linear_attention_step(q, k, v, there, state)};
       };
       const auto [cpu_rows, cpu_out] = run({});
