@@ -38,7 +38,7 @@ __global__ __launch_bounds__(kFactorThreads) void balance_kernel(
   const int rows = min(kTile, plan.tokens), step = plan.tokens / rows;
   const int last = (head.padded - 1) / kTile;
   float top[2] = {kNothing, kNothing};
-  block.fetch_rows(0, rows, step);
+  block.fetch_rows(0, 0, rows, step);
   for (int turn = 0; turn < 2; ++turn) {  // first the peaks, then what is below them
     for (int chunk = 0; chunk <= last; ++chunk) {
       if (turn + chunk > 0) __syncthreads();
@@ -46,7 +46,7 @@ __global__ __launch_bounds__(kFactorThreads) void balance_kernel(
       commit_copies();
       wait_for_copies<0>();
       __syncthreads();
-      const LogTile logs = block.log_features(chunk);
+      const LogTile logs = block.log_features(0, chunk);
       float below[4][4];
 #pragma unroll
       for (int i = 0; i < 16; ++i) below[i / 4][i % 4] = kInfinity;
@@ -160,20 +160,29 @@ struct FactorBlock : LogFeatures<kParts, kWidth> {
     return logs;
   }
 
-  __device__ void run_tile(int tile, bool keys, bool load_features) const {
+  // Asks for the rows of a tile, if there is such a tile.
+  __device__ void fetch_tile(int tile) const {
+    if (tile < plan.tiles)
+      this->fetch_rows(tile % 2, tile * kTile, min(kTile, plan.tokens - tile * kTile), 1);
+  }
+
+  // The rows of the tile were asked for; those of the next one, unless it is the last, will be.
+  __device__ void run_tile(int tile, bool keys, bool first_tile, bool last_tile) const {
     const int token = tile * kTile, rows = min(kTile, plan.tokens - token);
     const int last = (head.padded - 1) / kTile;  // chunk of 64 features
     float top[2] = {-kInfinity, -kInfinity}, low[2] = {kInfinity, kInfinity}, norm[2];
     LogTile logs;
-    this->fetch_rows(token, rows, 1);
     for (int chunk = 0; chunk <= last; ++chunk) {
       if (chunk > 0) __syncthreads();
-      if (last > 0 || load_features) this->fetch_features(chunk);
+      if (last > 0 || first_tile) this->fetch_features(chunk);
       commit_copies();
       wait_for_copies<0>();
       __syncthreads();
-      if (chunk == 0) this->norm_terms(norm);
-      logs = this->log_features(chunk);
+      if (chunk == 0) {
+        if (!last_tile) fetch_tile(tile + 1);
+        this->norm_terms(tile % 2, norm);
+      }
+      logs = this->log_features(tile % 2, chunk);
       this->for_each(chunk, kTile, [&](int q, int r, int, int) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -225,11 +234,11 @@ __global__ __launch_bounds__(kFactorThreads) void factor_kernel(
     const __grid_constant__ Plan plan, const __grid_constant__ Workspace work, int side) {
   const FactorBlock<kParts, kWidth> block(plan, work, side, blockIdx.y, blockIdx.z,
                                           side == 0 ? 1.0f : -1.0f);
-  for (int i = 0; i < kTilesPerBlock; ++i) {
-    const int tile = blockIdx.x * kTilesPerBlock + i;
-    if (tile >= plan.tiles) return;
-    if (i > 0) __syncthreads();
-    block.run_tile(tile, side == 1, i == 0);
+  const int first = blockIdx.x * kTilesPerBlock, end = min(first + kTilesPerBlock, plan.tiles);
+  block.fetch_tile(first);
+  for (int tile = first; tile < end; ++tile) {
+    if (tile > first) __syncthreads();
+    block.run_tile(tile, side == 1, tile == first, tile + 1 == end);
   }
 }
 
@@ -252,7 +261,7 @@ __global__ void sum_tiles_kernel(Plan plan, float* sums) {
 
 template <int kParts, int kWidth>
 cudaError_t launch_factors(const Plan& plan, const Workspace& work, cudaStream_t stream) {
-  const size_t shared = (kParts + kFeatureParts) * (kWidth / kTile) * kTileBytes;
+  const size_t shared = LogFeatures<kParts, kWidth>::kSharedBytes;
   const auto heads = static_cast<unsigned>(plan.heads), batch = static_cast<unsigned>(plan.batch);
   const dim3 grid((plan.tiles + kTilesPerBlock - 1) / kTilesPerBlock, heads, batch);
   const auto factors = [&](int side) {

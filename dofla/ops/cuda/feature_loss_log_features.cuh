@@ -20,12 +20,15 @@ struct LogTile {
   float log[4][2][4];
 };
 
-// A block's work on one head of one sequence. In shared memory: a tile of rows, then one of z.
+// A block's work on one head of one sequence. In shared memory: two tiles of rows, of which one is
+// loaded while the other is worked on, then one of z.
 template <int kParts, int kWidth>
 struct LogFeatures {
   static constexpr int kWidthTiles = kWidth / kTile;
   static constexpr uint32_t kPartBytes = kWidthTiles * kTileBytes;
-  static constexpr uint32_t kFeatureTiles = kParts * kPartBytes;  // offset of z
+  static constexpr uint32_t kRows = kParts * kPartBytes;
+  static constexpr uint32_t kFeatureTiles = 2 * kRows;  // offset of z
+  static constexpr uint32_t kSharedBytes = kFeatureTiles + kFeatureParts * kPartBytes;
 
   const Plan& plan;
   const Workspace& work;
@@ -64,11 +67,11 @@ struct LogFeatures {
                                   kWidth, rows, chunks(t));
   }
 
-  // Every step-th token from `token` on.
-  __device__ void fetch_rows(int token, int rows, int step) const {
+  // Every step-th token from `token` on, into tile 0 or 1.
+  __device__ void fetch_rows(int to, int token, int rows, int step) const {
     for (int p = 0; p < kParts; ++p)
       for (int t = 0; t < kWidthTiles; ++t)
-        copy_tile<kFactorThreads>(p * kPartBytes + t * kTileBytes,
+        copy_tile<kFactorThreads>(to * kRows + p * kPartBytes + t * kTileBytes,
                                   x + p * side.part_step + token * side.x.token_step + t * kTile,
                                   step * side.x.token_step, rows, chunks(t));
   }
@@ -80,11 +83,11 @@ struct LogFeatures {
   }
 
   // Without the norm term, which all features of a row share.
-  __device__ LogTile log_features(int chunk) const {
+  __device__ LogTile log_features(int rows_tile, int chunk) const {
     float sums[8][4] = {};
-    multiply_rows<kParts, kFeatureParts, kWidthTiles>(sums, TileParts{0, kPartBytes}, 16 * warp,
-                                                      TileParts{kFeatureTiles, kPartBytes}, 0,
-                                                      dealt_lanes(), plan.width16());
+    multiply_rows<kParts, kFeatureParts, kWidthTiles>(
+        sums, TileParts{rows_tile * kRows, kPartBytes}, 16 * warp,
+        TileParts{kFeatureTiles, kPartBytes}, 0, dealt_lanes(), plan.width16());
     const float scale = kLog2E / sqrtf(sqrtf(static_cast<float>(plan.width)));
     LogTile out;
 #pragma unroll
@@ -103,7 +106,7 @@ struct LogFeatures {
   }
 
   // The term |x|²/(2√D) of rows g and g + 8 of this warp, from the tiles; 0 for a map without it.
-  __device__ void norm_terms(float (&terms)[2]) const {
+  __device__ void norm_terms(int rows_tile, float (&terms)[2]) const {
     const int row = 16 * warp + lane / 2;
     float sum = 0;
     for (int t = 0; t < kWidthTiles; ++t) {
@@ -111,7 +114,7 @@ struct LogFeatures {
         float values[8] = {};
         for (int p = 0; p < kParts; ++p) {
           const uint4 words = *reinterpret_cast<const uint4*>(
-              tile_at(p * kPartBytes + t * kTileBytes, row, chunk * 8));
+              tile_at(rows_tile * kRows + p * kPartBytes + t * kTileBytes, row, chunk * 8));
           const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
