@@ -1,6 +1,7 @@
 #!/bin/sh
-# Compiles and links the GPU code and its tests for one architecture, and runs nothing. Says so and
-# does nothing where there is no CUDA toolkit.
+# Compiles and links the GPU code and its tests for one architecture, as far as PTX, and runs
+# nothing: what the assembler makes of it takes as long again. Says so and does nothing where there
+# is no CUDA toolkit.
 set -eu
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)

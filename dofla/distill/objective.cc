@@ -6,6 +6,8 @@ namespace dofla {
 
 Objective layerwise_objective(const Transformer& teacher, const FeatureLossOptions& options) {
   Objective objective;
+  // The largest pair of a sequence sets the scale of l2: batches differ by far more than tenfold.
+  if (options.kind == FeatureLossKind::kL2) objective.runaway = 100;
   objective.run = [&teacher, options](const Tensor& ids, const FeatureSet& features,
                                       const Objective::Take& take) {
     require(static_cast<int64_t>(features.layers.size()) == teacher.config().layers,

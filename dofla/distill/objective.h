@@ -20,6 +20,8 @@ struct Objective {
       run;
   // Whether every layer has a loss of its own; else all have the same.
   bool per_layer = true;
+  // A loss so many times that of the first step has run away.
+  double runaway = 10;
 };
 
 // Every layer learns from the teacher's own queries and keys, all layers in one pass, none waiting

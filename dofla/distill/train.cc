@@ -10,7 +10,6 @@ namespace dofla {
 namespace {
 
 constexpr int64_t kPatience = 10;      // steps that a layer may go wrong before it is given up
-constexpr double kRunawayFactor = 10;  // a loss so many times that of the start has run away
 
 double mean(const std::vector<double>& values) {
   double sum = 0;
@@ -30,15 +29,20 @@ void FeatureTrainer::step(const Tensor& ids) {
   require(left > 0, "all {} steps are done", options_.steps);
   const double rate = left / static_cast<double>(options_.steps);
   const FeatureSet before = features_.clone();
-  std::vector<LayerResult> results(features_.layers.size());
+  // Losses and gradient norms of every head stay on the features' device until the step is over:
+  // a GPU is waited for once.
+  const int64_t layers = static_cast<int64_t>(features_.layers.size());
+  const int64_t heads = features_.layers.front().heads();
+  Tensor results({2 * layers, heads}, DType::kF64, features_.layers.front().z.device());
   objective_.run(ids, features_, [&](int64_t layer, const FeatureLoss& loss) {
     const size_t at = static_cast<size_t>(layer);
     const Tensor norms = feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha,
                                       {rate * options_.lr_z, rate * options_.lr_alpha},
                                       moments_[at], features_.layers[at]);
-    results[at] = {loss.per_head, norms};
+    results.slice(2 * layer, 2 * layer + 1).assign(loss.per_head.reshape({1, heads}));
+    results.slice(2 * layer + 1, 2 * layer + 2).assign(norms.reshape({1, heads}));
   });
-  record(results);
+  record(results.to(Device()));
   try {
     for (size_t curve = 0; curve < curves(); ++curve) stop_if_diverged(curve);
   } catch (const Error&) {
@@ -47,19 +51,18 @@ void FeatureTrainer::step(const Tensor& ids) {
   }
 }
 
-void FeatureTrainer::record(const std::vector<LayerResult>& results) {
-  const int64_t step = steps_done();
+void FeatureTrainer::record(const Tensor& results) {
+  const int64_t step = steps_done(), heads = results.size(1);
   std::vector<double> losses;
-  for (size_t layer = 0; layer < results.size(); ++layer) {
-    const Tensor loss = results[layer].loss.to(Device()), norms = results[layer].norms.to(Device());
-    const double* norm = norms.data<double>();
-    const double* bad =
-        std::find_if(norm, norm + norms.count(), [](double x) { return std::isnan(x); });
-    if (bad != norm + norms.count()) {
-      history_.skipped.push_back({step, static_cast<int64_t>(layer), bad - norm});
+  for (int64_t layer = 0; layer < results.size(0) / 2; ++layer) {
+    const double* loss = results.data<double>() + 2 * layer * heads;
+    const double* norm = loss + heads;
+    const double* bad = std::find_if(norm, norm + heads, [](double x) { return std::isnan(x); });
+    if (bad != norm + heads) {
+      history_.skipped.push_back({step, layer, bad - norm});
       losses.push_back(std::numeric_limits<double>::quiet_NaN());
     } else {
-      losses.push_back(mean({loss.data<double>(), loss.data<double>() + loss.count()}));
+      losses.push_back(mean({loss, loss + heads}));
     }
   }
   losses.resize(curves());
@@ -76,7 +79,7 @@ void FeatureTrainer::stop_if_diverged(size_t curve) const {
   const char* advice = "lower --lr-z and --lr-alpha, or choose another --loss";
   if (std::all_of(last.begin(), last.end(), [](double x) { return std::isnan(x); }))
     fail("{}the last {} steps were not finite; {}", where, kPatience, advice);
-  if (mean(last) > kRunawayFactor * loss.front()[curve])
+  if (mean(last) > objective_.runaway * loss.front()[curve])
     fail("{}the loss has grown from {:.3g} to {:.3g}; {}", where, loss.front()[curve], mean(last),
          advice);
 }

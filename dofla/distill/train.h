@@ -49,12 +49,7 @@ class FeatureTrainer {
   void restore(const fs::path& path, const Json& run);
 
  private:
-  // What a step leaves of a layer, on the features' device until the step is over.
-  struct LayerResult {
-    Tensor loss, norms;  // [H] in F64
-  };
-
-  void record(const std::vector<LayerResult>& results);
+  void record(const Tensor& results);  // [2 layers, H] in F64: losses, then norms, of each layer
   void stop_if_diverged(size_t curve) const;
 
   size_t curves() const { return objective_.per_layer ? features_.layers.size() : 1; }

@@ -15,9 +15,9 @@ void check(const Tensor& x, const Dense& layer) {
   for (const Tensor* vector : {&layer.norm.weight, &layer.norm.bias})
     if (vector->defined()) require_shape(*vector, {linear.inputs()}, "dense: norm");
   if (linear.bias.defined()) require_shape(linear.bias, {linear.outputs()}, "dense: bias");
-  for (const Tensor* rows : {&layer.factor, &layer.residual, &layer.second_residual})
+  for (const Tensor* rows : {&layer.factor, &layer.residual})
     if (rows->defined())
-      require_shape(*rows, {x.size(0), linear.outputs()}, "dense: factor and residuals");
+      require_shape(*rows, {x.size(0), linear.outputs()}, "dense: factor and residual");
 }
 
 void activate(Nonlinearity activation, Tensor& x) {
@@ -89,7 +89,6 @@ Tensor dense(const Tensor& x, const Dense& layer, std::optional<DType> result) {
   if (layer.activation) activate(*layer.activation, y);
   if (layer.factor.defined()) multiply(y, layer.factor);
   if (layer.residual.defined()) add(y, layer.residual);
-  if (layer.second_residual.defined()) add(y, layer.second_residual);
   return y;
 }
 

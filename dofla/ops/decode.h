@@ -21,7 +21,7 @@ Tensor embed_tokens(const Tensor& tokens,     // [V, C]
                     const Tensor& where);     // [B], I64 -> [B, C]
 
 // A dense layer with what stands around it:
-//   activation(W norm(x) + bias) · factor + residual + second_residual.
+//   activation(W norm(x) + bias) · factor + residual.
 struct Dense {
   struct Norm {
     Tensor weight;  // [K], F32; undefined: no norm
@@ -33,8 +33,8 @@ struct Dense {
   Linear linear;
   Norm norm = {};
   std::optional<Nonlinearity> activation = {};
-  Tensor factor = {};                          // [B, N], or undefined
-  Tensor residual = {}, second_residual = {};  // [B, N], or undefined
+  Tensor factor = {};    // [B, N], or undefined
+  Tensor residual = {};  // [B, N], or undefined
 };
 
 // On a GPU up to eight rows read a weight [N, K] once, at the speed of memory, and are rounded to

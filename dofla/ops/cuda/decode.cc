@@ -38,8 +38,8 @@ Tensor embed_tokens(const Tensor& tokens, const Tensor& positions, const Tensor&
 }
 
 bool takes_few_rows(const Tensor& x, const Dense& layer) {
-  for (const Tensor* tensor : {&x, &layer.linear.weight, &layer.linear.bias, &layer.factor,
-                               &layer.residual, &layer.second_residual})
+  for (const Tensor* tensor :
+       {&x, &layer.linear.weight, &layer.linear.bias, &layer.factor, &layer.residual})
     if (tensor->defined() && tensor->dtype() != DType::kBF16) return false;
   const auto misplaced = [](const Tensor& tensor) {
     return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 != 0;
@@ -58,7 +58,7 @@ void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y) {
   p.nonlinear = layer.activation.has_value();
   p.f = layer.activation.value_or(Nonlinearity::kRelu);
   p.factor = layer.factor.raw();
-  p.residuals[0] = layer.residual.raw(), p.residuals[1] = layer.second_residual.raw();
+  p.residual = layer.residual.raw();
   p.y = y.mutable_raw(), p.y_element = element_of(y);
   cuda_check(launch_few_row_product(p, stream_of(x)), "matrix product");
 }

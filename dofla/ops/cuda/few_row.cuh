@@ -172,8 +172,7 @@ struct Ending {
     };
     if (p.bias != nullptr) bias = at(p.bias, n);
     if (p.factor != nullptr) factor = at(p.factor, r * p.outputs + n);
-    for (const void* values : p.residuals)
-      if (values != nullptr) residual += at(values, r * p.outputs + n);
+    if (p.residual != nullptr) residual = at(p.residual, r * p.outputs + n);
   }
 
   __device__ __forceinline__ void store(const FewRowProduct& p, int64_t r, int64_t n,

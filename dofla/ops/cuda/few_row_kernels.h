@@ -1,6 +1,6 @@
 // Dense layers of a few rows, as decoding has them. One launch reads the weights once, at the speed
 // of memory, and does what stands around the product as well:
-//   y = f(norm(x) W + bias) · factor + residuals.
+//   y = f(norm(x) W + bias) · factor + residual.
 // Arithmetic is in float32, and nothing is rounded to bf16 before y. The same input gives the same
 // bits. The launch overlaps with the one ahead of it (overlap.cuh): weights are on their way before
 // x is there.
@@ -27,10 +27,10 @@ struct FewRowProduct {
   const void* weight;  // [outputs, inputs], bf16
   const void* bias;    // [outputs], bf16, or null
   bool nonlinear;
-  Nonlinearity f;            // where nonlinear
-  const void* factor;        // [rows, outputs], bf16, or null
-  const void* residuals[2];  // [rows, outputs], bf16, or null
-  void* y;                   // [rows, outputs]
+  Nonlinearity f;        // where nonlinear
+  const void* factor;    // [rows, outputs], bf16, or null
+  const void* residual;  // [rows, outputs], bf16, or null
+  void* y;               // [rows, outputs]
   Element y_element;
 };
 

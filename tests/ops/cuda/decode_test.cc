@@ -21,7 +21,7 @@ struct Around {
   bool bias = false;
   std::optional<Nonlinearity> activation = {};
   bool factor = false;
-  int residuals = 0;
+  bool residual = false;
 };
 
 double activated(Nonlinearity f, double x) {
@@ -54,15 +54,14 @@ class CudaDecode : public test::OnGpu {
     layer.norm.centre = around.norm == Around::kLayer;
     layer.activation = around.activation;
     if (around.factor) layer.factor = narrow({rows, outputs});
-    if (around.residuals > 0) layer.residual = narrow({rows, outputs});
-    if (around.residuals > 1) layer.second_residual = narrow({rows, outputs});
+    if (around.residual) layer.residual = narrow({rows, outputs});
     return layer;
   }
 
   Dense there(const Dense& layer) const {
     Dense out = layer;
     for (Tensor* tensor : {&out.linear.weight, &out.linear.bias, &out.norm.weight, &out.norm.bias,
-                           &out.factor, &out.residual, &out.second_residual})
+                           &out.factor, &out.residual})
       *tensor = tensor->to(gpu);
     return out;
   }
@@ -119,8 +118,7 @@ class CudaDecode : public test::OnGpu {
           sum *= at(layer.factor, i);
           error *= std::abs(at(layer.factor, i));
         }
-        for (const Tensor* residual : {&layer.residual, &layer.second_residual})
-          if (residual->defined()) sum += at(*residual, i), error += 8 * kEps;
+        if (layer.residual.defined()) sum += at(layer.residual, i), error += 8 * kEps;
         error += (wide ? kEps : kHalfStep) * (std::abs(sum) + error);
         ASSERT_NEAR(at(y, i), sum, error) << what << " row " << r << " output " << n;
       }
@@ -134,12 +132,12 @@ TEST_F(CudaDecode, DenseLayersOfAFewRows) {
   const Around arounds[] = {
       {},
       {.norm = Around::kLayer, .bias = true},
-      {.bias = true, .residuals = 1},
+      {.bias = true, .residual = true},
       {.norm = Around::kLayer, .bias = true, .activation = Nonlinearity::kGeluTanh},
       {.norm = Around::kRms, .activation = Nonlinearity::kSilu},
       {.norm = Around::kRms, .factor = true},
-      {.bias = true, .activation = Nonlinearity::kGelu, .residuals = 2},
-      {.activation = Nonlinearity::kRelu, .residuals = 1}};
+      {.bias = true, .activation = Nonlinearity::kGelu, .residual = true},
+      {.activation = Nonlinearity::kRelu, .residual = true}};
   const std::pair<int64_t, int64_t> sizes[] = {{64, 48},   {8, 1},     {40, 19},
                                                {256, 130}, {304, 7},   {520, 16},
                                                {1000, 33}, {2056, 24}, {3080, 24}};
@@ -161,7 +159,7 @@ TEST_F(CudaDecode, DenseLayersOfManyOutputs) {
   for (const auto& [inputs, outputs] : sizes)
     for (const int64_t rows : {1, 5}) {
       const Tensor x = narrow({rows, inputs});
-      const Dense layer = layer_of(rows, inputs, outputs, false, {.bias = true, .residuals = 1});
+      const Dense layer = layer_of(rows, inputs, outputs, false, {.bias = true, .residual = true});
       const Tensor y = dense(x.to(gpu), there(layer), DType::kF32);
       expect_dense(x, layer, y, fmt::format("{} rows, {} to {}", rows, inputs, outputs));
       EXPECT_TRUE(test::same_bits(here(dense(x.to(gpu), there(layer), DType::kF32)), here(y)));
@@ -179,7 +177,7 @@ TEST_F(CudaDecode, OtherDenseLayers) {
                                   .bias = true,
                                   .activation = Nonlinearity::kGelu,
                                   .factor = true,
-                                  .residuals = 2});
+                                  .residual = true});
     Dense wide = layer;
     for (Tensor* tensor : {&wide.linear.bias, &wide.factor, &wide.residual, &wide.second_residual})
       *tensor = tensor->to(DType::kF32);
