@@ -153,6 +153,7 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
     work.key_sums = pieces.take<float>(int64_t{plan.batch} * plan.tiles * plan.padded_total);
     work.earlier = pieces.take<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
   }
+  if (plan.sequence_scale) work.some_logits = pieces.take<float>(int64_t{plan.batch} * plan.heads);
   for (int i = 0; i < 2; ++i) {
     Side& side = work.side[i];
     side.x_heads = static_cast<int>(i == 0 ? problem.heads : problem.key_heads);
@@ -223,6 +224,8 @@ cudaError_t launch_feature_loss(const FeatureLossProblem& problem, const Feature
   if (status == cudaSuccess)
     status = split_inputs(layout.plan, work, inputs, layout.copy_inputs, stream);
   if (status == cudaSuccess) status = write_factors(layout.plan, work, stream);
+  if (status == cudaSuccess && layout.plan.sequence_scale)
+    status = find_some_logits(layout.plan, work, stream);
   if (status == cudaSuccess) status = run_pairs(layout, work, true, stream);
   if (status == cudaSuccess) status = run_pairs(layout, work, false, stream);
   if (status == cudaSuccess) status = sum_items(layout.plan, work, outputs, stream);

@@ -356,8 +356,10 @@ struct PairBlock {
   __device__ __forceinline__ void run_item() {
     gradient.start_item(at);
     loss = 0;
-    needs_scale = !kNormalised && at.plan.sequence_scale;
-    log_scale = needs_scale ? kNothing : 0.0f;
+    needs_scale = false;
+    log_scale = 0;
+    if (!kNormalised && at.plan.sequence_scale)
+      log_scale = kMargin + at.task.work.some_logits[at.item.b * at.plan.heads + at.item.h];
     largest_teacher = kNothing;
     largest_student = 0;
     const int mirror = at.plan.tiles - 1 - at.item.row_tile;

@@ -99,14 +99,15 @@ struct Plan {
 };
 
 struct Workspace {
-  HeadPlan* heads;   // [H]
-  int* next_item;    // [2]: of narrow and of wide heads
-  __nv_bfloat16* z;  // [kFeatureParts, padded ΣM, kernel width]
-  float* offsets;    // [padded ΣM]: ½ (log α − log M)
-  float* balance;    // [padded ΣM]; infinite for padding
-  float* key_sums;   // [B, tiles, padded ΣM]: log Σ_j φ̃_m(k_j) over the keys of a tile, then
-                     // over those of all tiles before it (over all keys without a mask)
-  float* earlier;    // [B, H, T]: log Σ_j of the products with those keys
+  HeadPlan* heads;     // [H]
+  int* next_item;      // [2]: of narrow and of wide heads
+  __nv_bfloat16* z;    // [kFeatureParts, padded ΣM, kernel width]
+  float* offsets;      // [padded ΣM]: ½ (log α − log M)
+  float* balance;      // [padded ΣM]; infinite for padding
+  float* key_sums;     // [B, tiles, padded ΣM]: log Σ_j φ̃_m(k_j) over the keys of a tile, then
+                       // over those of all tiles before it (over all keys without a mask)
+  float* earlier;      // [B, H, T]: log Σ_j of the products with those keys
+  float* some_logits;  // [B, H]: the largest log K of some pairs, where the scale of l2 begins
   __nv_bfloat16* x_parts[2];  // copies of q and k, where they need one
   Side side[2];               // queries, keys
   float* partial_z;           // [partial rows, kernel width]
@@ -166,6 +167,7 @@ cudaError_t write_plan(const Plan& plan, const int64_t* counts, const Workspace&
 cudaError_t split_inputs(const Plan& plan, const Workspace& work, const FeatureLossInputs& inputs,
                          bool copy_inputs, cudaStream_t stream);
 cudaError_t write_factors(const Plan& plan, const Workspace& work, cudaStream_t stream);
+cudaError_t find_some_logits(const Plan& plan, const Workspace& work, cudaStream_t stream);
 cudaError_t softmax_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream);
 cudaError_t l2_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream);
 cudaError_t attention_mse_pairs(const PairTask& task, const PairLaunch& launch,
