@@ -5,6 +5,7 @@
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_gradient.cuh"
+#include "dofla/ops/cuda/feature_loss_row_sums.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 
 namespace dofla::cuda::feature_pairs {
@@ -20,132 +21,12 @@ struct PairBlock {
   GradientSums<Tiles> gradient;
   double loss;
   RowTerms rows[2];
-  RowStatistics<kLoss> statistics[2];
+  RowSums<kLoss, Tiles> sums_of_rows;
   float query_peak[2];                                // l2
   float log_scale, largest_teacher, largest_student;  // l2
   bool needs_scale;
 
   __device__ PairBlock(const PairTask& task, PairState& state) : at(task, state) {}
-
-  // Pairs of the tile, a turn's share of keys at a time: body(turn).
-  template <class Body>
-  __device__ __forceinline__ void for_each_turn(int first, const Body& body) {
-#pragma unroll 1
-    for (int turn = first; turn < kTurns; ++turn) {
-      at.first_key = at.group * (kTile / Tiles::kGroups) + (turn + kTurns) % kTurns * 8 * kBlocks;
-      body(turn);
-    }
-  }
-
-  // Whether the first pass needs the student's products with a tile of keys.
-  __device__ __forceinline__ bool student_counts(int tile) const {
-    return kLoss == PairLoss::kAttentionMse || (at.plan.causal && tile == at.row_tile);
-  }
-
-  __device__ __forceinline__ void start_statistics() {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      statistics[r] = {};
-      if constexpr (kLoss == PairLoss::kSoftmax) {
-        statistics[r].top_hat = at.row_value(at.task.work.earlier, r);
-        statistics[r].sum_hat = at.c == 0 && at.group == 0 ? 1.0f : 0.0f;
-      }
-    }
-  }
-
-  // The first pass: adds a tile to the statistics of its rows.
-  __device__ __forceinline__ void add_statistics(int stage) {
-    for_each_turn(0, [&](int) {
-      Tile teacher;
-      at.multiply_teacher(teacher, stage);
-      if (at.at_edge()) at.mask(teacher, kMasked);
-      const float scale = at.teacher_scale();
-      float top[2] = {kMasked, kMasked};
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) top[e / 2] = fmaxf(top[e / 2], teacher[n][e]);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        statistics[r].raise(fmaxf(statistics[r].top, scale * top[r]), statistics[r].top_hat);
-#pragma unroll
-        for (int n = 0; n < kBlocks; ++n)
-#pragma unroll
-          for (int e = 2 * r; e < 2 * r + 2; ++e) statistics[r].add_teacher(scale * teacher[n][e]);
-      }
-      if (student_counts(at.key_tile)) add_student(teacher, stage);
-    });
-  }
-
-  // The student's part of the statistics, of logits log₂ S + the key's peak.
-  __device__ __forceinline__ void add_student(const Tile& teacher, int stage) {
-    Tile product;
-    at.multiply_student(product, stage);
-    if (at.at_edge()) at.mask(product, -1);
-    uint32_t vanished = 0;
-    if (any_vanished(product))
-      vanished = resolve_vanished(
-          at, teacher, product, stage, false,
-          [&](int r, float, float bound) { return bound > statistics[r].top_hat + kNegligible; });
-    const float scale = at.teacher_scale();
-    float top_hat[2] = {statistics[0].top_hat, statistics[1].top_hat};
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
-      const float2 peaks = at.peaks_of(n, stage);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float s = product[n][e];
-        product[n][e] =
-            s < kSmallestProduct ? kMasked : fast_log2(s) + (e % 2 == 0 ? peaks.x : peaks.y);
-        top_hat[e / 2] = fmaxf(top_hat[e / 2], product[n][e]);
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      statistics[r].raise(statistics[r].top, top_hat[r]);
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n)
-#pragma unroll
-        for (int e = 2 * r; e < 2 * r + 2; ++e)
-          statistics[r].add_student(scale * teacher[n][e], product[n][e]);
-    }
-    for_each_vanished(at, vanished, [&](int bit, const float2& pair) {
-      const float s = pair.y + at.state.key_peaks[stage][at.key_of(bit)];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (bit / 2 % 2 != r) continue;
-        statistics[r].raise(statistics[r].top, fmaxf(statistics[r].top_hat, s));
-        statistics[r].add_student(scale * pair.x, s);
-      }
-    });
-  }
-
-  // The statistics of whole rows.
-  __device__ __forceinline__ void finish_statistics() {
-    PairState& state = at.state;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) statistics[r].merge_quad();
-    if constexpr (Tiles::kGroups == 2) {
-      using Statistics = RowStatistics<kLoss>;
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        if (at.c == 0)
-          *reinterpret_cast<Statistics*>(state.row_statistics[at.group][at.row16 + at.g + 8 * r]) =
-              statistics[r];
-      __syncthreads();
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const auto of_group = [&](int i) {
-          return *reinterpret_cast<const Statistics*>(
-              state.row_statistics[i][at.row16 + at.g + 8 * r]);
-        };
-        statistics[r] = of_group(0);
-        statistics[r].merge(of_group(1));
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) rows[r] = statistics[r].terms();
-  }
 
   __device__ __forceinline__ float block_max(float x) const {
 #pragma unroll
@@ -278,7 +159,7 @@ struct PairBlock {
     const bool measure = !kNormalised && needs_scale;
     float wanted = kNothing;
     PairSums sums;
-    for_each_turn(measure ? -kTurns : 0, [&](int turn) {
+    at.for_each_turn(measure ? -kTurns : 0, [&](int turn) {
       Tile teacher, product;
       at.multiply_teacher(teacher, stage);
       at.multiply_student(product, stage);
@@ -299,12 +180,13 @@ struct PairBlock {
     const int first_pass = kNormalised ? key_tiles : 0, steps = first_pass + key_tiles;
     const auto tile_of = [&](int step) { return step < first_pass ? step : step - first_pass; };
     const auto fetch = [&](int step, int stage) {
-      at.fetch_keys(tile_of(step), stage, step >= first_pass || student_counts(step));
+      at.fetch_keys(tile_of(step), stage,
+                    step >= first_pass || sums_of_rows.student_counts(at, step));
       commit_copies();
     };
     gradient.start_rows();
     if constexpr (kNormalised) {
-      start_statistics();
+      sums_of_rows.start(at);
     } else {
       for (int r = 0; r < 2; ++r) query_peak[r] = at.row_value(at.task.work.side[0].peaks, r);
     }
@@ -323,8 +205,8 @@ struct PairBlock {
       __syncthreads();
       if (at.task.stages == 2 && step + 1 < steps) fetch(step + 1, stage ^ 1);
       if (step < first_pass) {
-        add_statistics(stage);
-        if (step == first_pass - 1) finish_statistics();
+        sums_of_rows.add_tile(at, stage);
+        if (step == first_pass - 1) sums_of_rows.finish(at, rows);
         continue;
       }
       while (!take_weights(stage)) continue;

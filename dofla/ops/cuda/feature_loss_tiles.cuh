@@ -157,6 +157,16 @@ struct PairTiles {
     }
   }
 
+  // Pairs of the tile, a turn's share of keys at a time: body(turn).
+  template <class Body>
+  __device__ __forceinline__ void for_each_turn(int first, const Body& body) {
+#pragma unroll 1
+    for (int turn = first; turn < kTurns; ++turn) {
+      first_key = group * (kTile / kGroups) + (turn + kTurns) % kTurns * 8 * kBlocks;
+      body(turn);
+    }
+  }
+
   __device__ __forceinline__ bool at_edge() const {
     return (plan.causal && key_tile == row_tile) || (key_tile + 1) * kTile > plan.tokens ||
            (row_tile + 1) * kTile > plan.tokens;
