@@ -76,15 +76,9 @@ Tensor Decoder::step(const std::vector<int64_t>& ids) {
   const int64_t position = state_.position();
   require(position < config.context, "{} tokens are more than the model's context of {}",
           position + 1, config.context);
-  Tensor inputs({2, batch_}, DType::kI64);
-  std::copy(ids.begin(), ids.end(), inputs.data<int64_t>());
-  std::fill_n(inputs.data<int64_t>() + batch_, batch_, position);
+  write_tokens(ids, position, inputs_);
   state_.advance(1);
-  if (!recording_) {
-    inputs_ = inputs;
-    return run(state_);
-  }
-  copy_bytes(Device(), inputs.raw(), model_.device(), inputs_.mutable_raw(), inputs.bytes());
+  if (!recording_) return run(state_);
   recording_->replay();
   return logits_;
 }

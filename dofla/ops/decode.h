@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "dofla/ops/heads.h"
 #include "dofla/ops/linear_attention.h"
@@ -12,6 +13,11 @@
 #include "dofla/ops/nonlinearity.h"
 
 namespace dofla {
+
+// What the operations below read: the ids, and for every sequence the position. On a GPU this waits
+// for nothing, and cannot be recorded.
+void write_tokens(const std::vector<int64_t>& ids,  // B
+                  int64_t position, Tensor& to);    // [2, B], I64: ids, then positions
 
 // tokens[ids[b]] + positions[where[b]]. Ids and positions lie in their tables: on a GPU nobody
 // looks.

@@ -1,5 +1,7 @@
 #include "dofla/ops/cuda/decode.h"
 
+#include <algorithm>
+
 #include "dofla/ops/cuda/decode_kernels.h"
 #include "dofla/ops/cuda/few_row_kernels.h"
 #include "dofla/ops/cuda/linear_attention_kernels.h"
@@ -26,6 +28,21 @@ HeadRows heads_of(const RowHeads& of) {
 }
 
 }  // namespace
+
+void write_tokens(const std::vector<int64_t>& ids, int64_t position, Tensor& to) {
+  const auto batch = static_cast<int64_t>(ids.size());
+  if (batch <= kTokensOfLaunch) {
+    NewTokens tokens = {};
+    tokens.batch = batch, tokens.position = position;
+    std::copy(ids.begin(), ids.end(), tokens.ids);
+    auto* into = static_cast<int64_t*>(to.mutable_raw());
+    cuda_check(launch_write_tokens(tokens, into, into + batch, stream_of(to)), "new tokens");
+    return;
+  }
+  Tensor from({2, batch}, DType::kI64);
+  dofla::write_tokens(ids, position, from);
+  copy_bytes(Device(), from.raw(), to.device(), to.mutable_raw(), from.bytes());
+}
 
 Tensor embed_tokens(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
                     const Tensor& where) {

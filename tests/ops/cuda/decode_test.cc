@@ -128,6 +128,21 @@ class CudaDecode : public test::OnGpu {
   Random random{17};
 };
 
+// Few tokens travel inside a launch, more are copied.
+TEST_F(CudaDecode, WritesTokensOfAnyBatch) {
+  for (const size_t batch : {1, 5, 32, 33, 100}) {
+    std::vector<int64_t> ids(batch);
+    for (size_t b = 0; b < batch; ++b) ids[b] = (int64_t{1} << 40) + static_cast<int64_t>(7 * b);
+    Tensor to = Tensor::zeros({2, static_cast<int64_t>(batch)}, DType::kI64, gpu);
+    write_tokens(ids, 1023, to);
+    std::vector<int64_t> expected = ids;
+    expected.resize(2 * batch, 1023);
+    const Tensor found = to.to(Device());
+    EXPECT_EQ(std::vector<int64_t>(found.data<int64_t>(), found.data<int64_t>() + 2 * batch),
+              expected);
+  }
+}
+
 TEST_F(CudaDecode, DenseLayersOfAFewRows) {
   const Around arounds[] = {
       {},
