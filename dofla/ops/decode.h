@@ -41,6 +41,9 @@ struct Dense {
   std::optional<Nonlinearity> activation = {};
   Tensor factor = {};    // [B, N], or undefined
   Tensor residual = {};  // [B, N], or undefined
+  // A weight that is read soon after, or undefined. A GPU that waits for latencies rather than for
+  // memory brings it closer meanwhile.
+  Tensor soon = {};
 };
 
 // On a GPU up to eight rows read a weight [N, K] once, at the speed of memory, and are rounded to

@@ -76,6 +76,7 @@ void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y) {
   p.f = layer.activation.value_or(Nonlinearity::kRelu);
   p.factor = layer.factor.raw();
   p.residual = layer.residual.raw();
+  p.soon = layer.soon.raw(), p.soon_bytes = layer.soon.defined() ? layer.soon.bytes() : 0;
   p.y = y.mutable_raw(), p.y_element = element_of(y);
   cuda_check(launch_few_row_product(p, stream_of(x)), "matrix product");
 }

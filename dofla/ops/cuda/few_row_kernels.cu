@@ -60,6 +60,18 @@ __device__ __forceinline__ uint4 load_weights(const __nv_bfloat16* from, bool in
   return raw;
 }
 
+// Asks for this block's part of what is read soon: one thread, one instruction, and nobody waits.
+__device__ __forceinline__ void fetch_soon(const FewRowProduct& p) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x != 0 || p.soon == nullptr) return;
+  const int64_t part = (p.soon_bytes / gridDim.x / 128 + 1) * 128, begin = blockIdx.x * part;
+  if (begin >= p.soon_bytes) return;
+  const auto bytes = static_cast<uint32_t>(min(part, p.soon_bytes - begin));
+  const char* from = static_cast<const char*>(p.soon) + begin;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
+#endif
+}
+
 // What one chunk of inputs adds to the sums [kOutputs, kRows] of a lane.
 template <int kRows, int kOutputs>
 __device__ __forceinline__ void add_products(const StagedRows<kRows>& rows, int chunk,
@@ -112,6 +124,7 @@ __global__ void __launch_bounds__(kThreads, Shape<kRows, kOutputs>::kBlocks)
   uint4 held[kAhead][kOutputs];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) load(held[i], blockIdx.x, i);
+  fetch_soon(p);
   rows.load_norm();
 
   wait_for_inputs();
@@ -191,6 +204,13 @@ int kept_outputs(const FewRowProduct& p, int outputs, int64_t cache_bytes) {
   return static_cast<int>(std::min<int64_t>(outputs, outputs * (cache_bytes / 5 * 2) / bytes));
 }
 
+// Whether what is read soon can be fetched in 16 bytes, and a few such find room beside what the
+// cache keeps. Larger ones are a matter of bandwidth, where nothing is won.
+bool can_fetch(const FewRowProduct& p, int64_t cache_bytes) {
+  return reinterpret_cast<uintptr_t>(p.soon) % 16 == 0 && p.soon_bytes % 16 == 0 &&
+         p.soon_bytes <= cache_bytes / 8;
+}
+
 }  // namespace
 
 bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool with_norm) {
@@ -203,7 +223,8 @@ bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool with_norm)
   });
 }
 
-cudaError_t launch_few_row_product(const FewRowProduct& p, cudaStream_t stream) {
+cudaError_t launch_few_row_product(const FewRowProduct& product, cudaStream_t stream) {
+  FewRowProduct p = product;
   if (!few_rows_fit(p.rows, p.inputs, p.outputs, p.norm.weight != nullptr))
     return cudaErrorInvalidValue;
   int device = 0, multiprocessors = 0, cache_bytes = 0;
@@ -213,6 +234,7 @@ cudaError_t launch_few_row_product(const FewRowProduct& p, cudaStream_t stream) 
   if (status == cudaSuccess)
     status = cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, device);
   if (status != cudaSuccess) return status;
+  if (!can_fetch(p, cache_bytes)) p.soon = nullptr;
   return with_rows(p.rows, [&](auto kernel_rows) {
     constexpr int kRows = decltype(kernel_rows)::value;
     // Outputs that keep the GPU busy for long share what is read of the rows; few are spread out.

@@ -181,6 +181,19 @@ TEST_F(CudaDecode, DenseLayersOfManyOutputs) {
     }
 }
 
+// Of any size: less than a block's part, not in whole packs, parts that do not divide it.
+TEST_F(CudaDecode, WhatIsReadSoonChangesNothing) {
+  const Tensor x = narrow({1, 256}).to(gpu);
+  Dense layer = there(layer_of(1, 256, 130, false, {.norm = Around::kLayer, .bias = true}));
+  const Tensor expected = here(dense(x, layer));
+  for (const Shape& shape : {Shape{8}, Shape{5}, Shape{37, 40}, Shape{700, 1000}}) {
+    layer.soon = narrow(shape).to(gpu);
+    const Tensor before = here(layer.soon);
+    EXPECT_TRUE(test::same_bits(here(dense(x, layer)), expected)) << to_string(shape);
+    EXPECT_TRUE(test::same_bits(here(layer.soon), before)) << to_string(shape);
+  }
+}
+
 // Others are done by the operations for whole sequences, which round to bf16 in between: more rows,
 // inputs that are not in packs, weights [K, N].
 TEST_F(CudaDecode, OtherDenseLayers) {
