@@ -24,18 +24,11 @@ Nonlinearity nonlinearity_of(Activation activation) {
   throw std::invalid_argument("decoder: an activation without a name");
 }
 
-// The MLP's first layer.
-const Linear& first_of_mlp(const ModelConfig& config, const LayerWeights& weights) {
-  return config.gated_mlp ? weights.mlp_gate : weights.mlp_up;
-}
-
 // What the MLP's last layer receives.
-Tensor inner_rows(const ModelConfig& config, const LayerWeights& weights, const Tensor& x,
-                  const Tensor& soon) {
-  Dense first = {.linear = first_of_mlp(config, weights),
+Tensor inner_rows(const ModelConfig& config, const LayerWeights& weights, const Tensor& x) {
+  Dense first = {.linear = config.gated_mlp ? weights.mlp_gate : weights.mlp_up,
                  .norm = norm_of(config, weights.mlp_norm),
-                 .activation = nonlinearity_of(config.activation),
-                 .soon = soon};
+                 .activation = nonlinearity_of(config.activation)};
   const Tensor activated = dense(x, first);
   if (!config.gated_mlp) return activated;
   return dense(x, {.linear = weights.mlp_up, .norm = first.norm, .factor = activated});
@@ -83,9 +76,15 @@ Tensor Decoder::step(const std::vector<int64_t>& ids) {
   const int64_t position = state_.position();
   require(position < config.context, "{} tokens are more than the model's context of {}",
           position + 1, config.context);
-  write_tokens(ids, position, inputs_);
+  Tensor inputs({2, batch_}, DType::kI64);
+  std::copy(ids.begin(), ids.end(), inputs.data<int64_t>());
+  std::fill_n(inputs.data<int64_t>() + batch_, batch_, position);
   state_.advance(1);
-  if (!recording_) return run(state_);
+  if (!recording_) {
+    inputs_ = inputs;
+    return run(state_);
+  }
+  copy_bytes(Device(), inputs.raw(), model_.device(), inputs_.mutable_raw(), inputs.bytes());
   recording_->replay();
   return logits_;
 }
@@ -107,18 +106,11 @@ Tensor Decoder::run(DecodeState& state) const {
 
 Tensor Decoder::run_layer(int64_t layer, const Tensor& x, DecodeState& state) const {
   const ModelConfig& config = model_.config();
-  const auto weights_of = [&](int64_t i) -> const LayerWeights& {
-    return model_.weights().layers[static_cast<size_t>(i % config.layers)];
-  };
-  // A dense layer asks for its own weights before its rows are there, and for those of the one
-  // after the next as well; after the last layer the next token begins with the first.
-  const LayerWeights &weights = weights_of(layer), &next = weights_of(layer + 1);
+  const LayerWeights& weights = model_.weights().layers[static_cast<size_t>(layer)];
   std::vector<Tensor> rows;
   for (const Linear& projection : weights.projections)
     rows.push_back(
-        dense(x, {.linear = projection,
-                  .norm = norm_of(config, weights.attention_norm),
-                  .soon = rows.empty() ? first_of_mlp(config, weights).weight : Tensor()}));
+        dense(x, {.linear = projection, .norm = norm_of(config, weights.attention_norm)}));
   const auto heads = [&](const HeadSource& source, int64_t count) {
     return RowHeads{rows[source.projection], source.columns, count};
   };
@@ -131,12 +123,10 @@ Tensor Decoder::run_layer(int64_t layer, const Tensor& x, DecodeState& state) co
       linear_attention_step(q, k, heads(weights.v, config.kv_heads),
                             *model_.attention(layer).features(), tensors_of(layer, state));
 
-  const Tensor attended = dense(
-      mixed, {.linear = weights.attention_output, .residual = x, .soon = weights.mlp_down.weight});
+  const Tensor attended = dense(mixed, {.linear = weights.attention_output, .residual = x});
   const Tensor middle = config.parallel_residual ? x : attended;
-  return dense(
-      inner_rows(config, weights, middle, next.projections.front().weight),
-      {.linear = weights.mlp_down, .residual = attended, .soon = next.attention_output.weight});
+  return dense(inner_rows(config, weights, middle),
+               {.linear = weights.mlp_down, .residual = attended});
 }
 
 }  // namespace dofla

@@ -1,7 +1,5 @@
 #include "dofla/ops/decode.h"
 
-#include <algorithm>
-
 #include "dofla/ops/activation.h"
 #include "dofla/ops/cuda/decode.h"
 #include "dofla/ops/embedding.h"
@@ -69,15 +67,6 @@ void place(const Placement& placement, const Tensor& norm, const Tensor& where, 
 }
 
 }  // namespace
-
-void write_tokens(const std::vector<int64_t>& ids, int64_t position, Tensor& to) {
-  const auto batch = static_cast<int64_t>(ids.size());
-  require(to.dtype() == DType::kI64, "write_tokens: expected I64");
-  require_shape(to, {2, batch}, "write_tokens");
-  if (to.device().is_cuda()) return cuda::write_tokens(ids, position, to);
-  std::copy(ids.begin(), ids.end(), to.data<int64_t>());
-  std::fill_n(to.data<int64_t>() + batch, batch, position);
-}
 
 Tensor embed_tokens(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
                     const Tensor& where) {

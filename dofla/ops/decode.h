@@ -5,7 +5,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "dofla/ops/heads.h"
 #include "dofla/ops/linear_attention.h"
@@ -13,11 +12,6 @@
 #include "dofla/ops/nonlinearity.h"
 
 namespace dofla {
-
-// What the operations below read: the ids, and for every sequence the position. On a GPU this waits
-// for nothing, and cannot be recorded.
-void write_tokens(const std::vector<int64_t>& ids,  // B
-                  int64_t position, Tensor& to);    // [2, B], I64: ids, then positions
 
 // tokens[ids[b]] + positions[where[b]]. Ids and positions lie in their tables: on a GPU nobody
 // looks.
@@ -41,9 +35,6 @@ struct Dense {
   std::optional<Nonlinearity> activation = {};
   Tensor factor = {};    // [B, N], or undefined
   Tensor residual = {};  // [B, N], or undefined
-  // A weight that is read soon after, or undefined. A GPU that waits for latencies rather than for
-  // memory brings it closer meanwhile.
-  Tensor soon = {};
 };
 
 // On a GPU up to eight rows read a weight [N, K] once, at the speed of memory, and are rounded to

@@ -1,7 +1,5 @@
 #include "dofla/ops/cuda/decode.h"
 
-#include <algorithm>
-
 #include "dofla/ops/cuda/decode_kernels.h"
 #include "dofla/ops/cuda/few_row_kernels.h"
 #include "dofla/ops/cuda/linear_attention_kernels.h"
@@ -28,21 +26,6 @@ HeadRows heads_of(const RowHeads& of) {
 }
 
 }  // namespace
-
-void write_tokens(const std::vector<int64_t>& ids, int64_t position, Tensor& to) {
-  const auto batch = static_cast<int64_t>(ids.size());
-  if (batch <= kTokensOfLaunch) {
-    NewTokens tokens = {};
-    tokens.batch = batch, tokens.position = position;
-    std::copy(ids.begin(), ids.end(), tokens.ids);
-    auto* into = static_cast<int64_t*>(to.mutable_raw());
-    cuda_check(launch_write_tokens(tokens, into, into + batch, stream_of(to)), "new tokens");
-    return;
-  }
-  Tensor from({2, batch}, DType::kI64);
-  dofla::write_tokens(ids, position, from);
-  copy_bytes(Device(), from.raw(), to.device(), to.mutable_raw(), from.bytes());
-}
 
 Tensor embed_tokens(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
                     const Tensor& where) {
@@ -76,7 +59,6 @@ void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y) {
   p.f = layer.activation.value_or(Nonlinearity::kRelu);
   p.factor = layer.factor.raw();
   p.residual = layer.residual.raw();
-  p.soon = layer.soon.raw(), p.soon_bytes = layer.soon.defined() ? layer.soon.bytes() : 0;
   p.y = y.mutable_raw(), p.y_element = element_of(y);
   cuda_check(launch_few_row_product(p, stream_of(x)), "matrix product");
 }

@@ -5,7 +5,6 @@
 
 namespace dofla::cuda {
 
-void write_tokens(const std::vector<int64_t>& ids, int64_t position, Tensor& to);
 Tensor embed_tokens(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
                     const Tensor& where);
 

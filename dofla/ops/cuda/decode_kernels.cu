@@ -6,14 +6,6 @@
 namespace dofla::cuda {
 namespace {
 
-__global__ void write_tokens(const __grid_constant__ NewTokens tokens, int64_t* ids,
-                             int64_t* where) {
-  const int b = threadIdx.x;
-  if (b >= tokens.batch) return;
-  ids[b] = tokens.ids[b];
-  where[b] = tokens.position;
-}
-
 template <class T>
 __global__ void embed_tokens(TokenEmbedding e, T* __restrict__ x) {
   let_next_start();
@@ -66,13 +58,6 @@ __global__ void __launch_bounds__(32 * kWarps) place_heads(const __grid_constant
 }
 
 }  // namespace
-
-cudaError_t launch_write_tokens(const NewTokens& tokens, int64_t* ids, int64_t* where,
-                                cudaStream_t stream) {
-  if (tokens.batch > kTokensOfLaunch) return cudaErrorInvalidValue;
-  write_tokens<<<1, kTokensOfLaunch, 0, stream>>>(tokens, ids, where);
-  return cudaGetLastError();
-}
 
 cudaError_t launch_embed_tokens(const TokenEmbedding& e, void* x, cudaStream_t stream) {
   constexpr int kThreads = 256;

@@ -5,16 +5,6 @@
 
 namespace dofla::cuda {
 
-// A few tokens travel inside the launch: that is sooner there than a copy, for which the kernels
-// before and after it would wait.
-constexpr int kTokensOfLaunch = 32;
-struct NewTokens {
-  int64_t batch, position;  // batch <= kTokensOfLaunch; all have the same position
-  int64_t ids[kTokensOfLaunch];
-};
-cudaError_t launch_write_tokens(const NewTokens& tokens, int64_t* ids, int64_t* where,  // [batch]
-                                cudaStream_t stream);
-
 // x[b] = tokens[ids[b]] + positions[where[b]]; every id and position lies in its table.
 struct TokenEmbedding {
   Element element;

@@ -90,12 +90,6 @@ __global__ void sum_squares(int64_t count, const float* __restrict__ x, double* 
   if (threadIdx.x == 0) sums[blockIdx.x] = parts[0];
 }
 
-__global__ void find_difference(const uint32_t* __restrict__ a, const uint32_t* __restrict__ b,
-                                int64_t words, int* differ) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i < words && a[i] != b[i]) *differ = 1;
-}
-
 __global__ void adam_elements(AdamFactors f, int64_t count, const float* __restrict__ gradient,
                               float* __restrict__ mean, float* __restrict__ square,
                               float* __restrict__ parameter) {
@@ -159,14 +153,6 @@ cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* 
   if (count > 0)
     adam_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(factors, count, gradient,
                                                                         mean, square, parameter);
-  return cudaGetLastError();
-}
-
-cudaError_t launch_differ(const void* a, const void* b, int64_t words, int* differ,
-                          cudaStream_t stream) {
-  if (words > 0)
-    find_difference<<<blocks_for(words, kThreads), kThreads, 0, stream>>>(
-        static_cast<const uint32_t*>(a), static_cast<const uint32_t*>(b), words, differ);
   return cudaGetLastError();
 }
 

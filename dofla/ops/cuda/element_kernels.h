@@ -29,8 +29,4 @@ cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cuda
 cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,
                         float* mean, float* square, float* parameter, cudaStream_t stream);
 
-// *differ becomes 1 if two arrays of 32-bit words differ in a bit, else it stays as it is.
-cudaError_t launch_differ(const void* a, const void* b, int64_t words, int* differ,
-                          cudaStream_t stream);
-
 }  // namespace dofla::cuda

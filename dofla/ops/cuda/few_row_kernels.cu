@@ -29,47 +29,20 @@ struct Shape {
   }
 };
 
-// What the second cache lets go first: only a hint. Weights that the next token finds gone anyway
-// then push out nothing but each other.
-__device__ __forceinline__ uint64_t evicted_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ uint64_t evicted_in_turn() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // Eight weights that lie side by side, zeros outside. They are read once and take no room in the
 // first cache. Volatile, or the compiler may put off to after a wait what is asked for before it;
 // without a branch, so that many are on their way at once.
-__device__ __forceinline__ uint4 load_weights(const __nv_bfloat16* from, bool inside,
-                                              uint64_t policy) {
+__device__ __forceinline__ uint4 load_weights(const __nv_bfloat16* from, bool inside) {
   uint4 raw = {};
   asm volatile(
       "{\n"
       ".reg .pred inside;\n"
       "setp.ne.b32 inside, %5, 0;\n"
-      "@inside ld.global.nc.L1::no_allocate.L2::cache_hint.L2::128B.v4.u32 "
-      "{%0, %1, %2, %3}, [%4], %6;\n"
+      "@inside ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
       "}"
       : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)
-      : "l"(from), "r"(static_cast<int>(inside)), "l"(policy));
+      : "l"(from), "r"(static_cast<int>(inside)));
   return raw;
-}
-
-// Asks for this block's part of what is read soon: one thread, one instruction, and nobody waits.
-__device__ __forceinline__ void fetch_soon(const FewRowProduct& p) {
-#if __CUDA_ARCH__ >= 900
-  if (threadIdx.x != 0 || p.soon == nullptr) return;
-  const int64_t part = (p.soon_bytes / gridDim.x / 128 + 1) * 128, begin = blockIdx.x * part;
-  if (begin >= p.soon_bytes) return;
-  const auto bytes = static_cast<uint32_t>(min(part, p.soon_bytes - begin));
-  const char* from = static_cast<const char*>(p.soon) + begin;
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
-#endif
 }
 
 // What one chunk of inputs adds to the sums [kOutputs, kRows] of a lane.
@@ -92,10 +65,9 @@ __device__ __forceinline__ void add_products(const StagedRows<kRows>& rows, int 
   }
 }
 
-// Of every kOutputs outputs side by side the weights of `kept` are to stay in the second cache.
 template <int kRows, int kOutputs>
 __global__ void __launch_bounds__(kThreads, Shape<kRows, kOutputs>::kBlocks)
-    few_row_product(const __grid_constant__ FewRowProduct p, int splits, int kept) {
+    few_row_product(const __grid_constant__ FewRowProduct p, int splits) {
   using Sizes = Shape<kRows, kOutputs>;
   constexpr int kAhead = Sizes::kAhead, kSums = Sizes::kSums, kCopies = 32 / kSums;
   extern __shared__ float4 memory[];
@@ -110,21 +82,18 @@ __global__ void __launch_bounds__(kThreads, Shape<kRows, kOutputs>::kBlocks)
   const int chunks = chunks_of(p.inputs), share = (chunks + splits - 1) / splits;
   const int first_chunk = split * share;
 
-  const uint64_t first = evicted_first(), in_turn = evicted_in_turn();
   const auto load = [&](uint4(&to)[kOutputs], int64_t tile, int chunk) {
     const int64_t n = tile * tile_outputs + group * kOutputs;
     const int64_t k = (first_chunk + chunk) * int64_t{kChunk} + lane * kPack;
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o)
       to[o] = load_weights(static_cast<const __nv_bfloat16*>(p.weight) + (n + o) * p.inputs + k,
-                           n + o < p.outputs && chunk < share && k < p.inputs,
-                           o < kept ? in_turn : first);
+                           n + o < p.outputs && chunk < share && k < p.inputs);
   };
   // Held are the chunks i, i + kAhead, … of a tile in turn, then those of the next tile.
   uint4 held[kAhead][kOutputs];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) load(held[i], blockIdx.x, i);
-  fetch_soon(p);
   rows.load_norm();
 
   wait_for_inputs();
@@ -165,8 +134,7 @@ __global__ void __launch_bounds__(kThreads, Shape<kRows, kOutputs>::kBlocks)
 }
 
 template <int kRows, int kOutputs>
-cudaError_t launch_product(const FewRowProduct& p, int multiprocessors, int kept,
-                           cudaStream_t stream) {
+cudaError_t launch_product(const FewRowProduct& p, int multiprocessors, cudaStream_t stream) {
   using Sizes = Shape<kRows, kOutputs>;
   const int splits = Sizes::splits(p.inputs);
   const int64_t tile_outputs = kWarps / splits * kOutputs;
@@ -174,7 +142,7 @@ cudaError_t launch_product(const FewRowProduct& p, int multiprocessors, int kept
   const int64_t blocks = std::min<int64_t>(tiles, 2 * multiprocessors);
   return launch_overlapped(few_row_product<kRows, kOutputs>, dim3(static_cast<unsigned>(blocks)),
                            kThreads, Sizes::shared_bytes(p.inputs, p.norm.weight != nullptr),
-                           stream, p, splits, kept);
+                           stream, p, splits);
 }
 
 // Calls body(integral_constant) with the kernel's number of rows.
@@ -197,20 +165,6 @@ size_t shared_bytes_of_block() {
   return static_cast<size_t>(std::min(bytes, kMost));
 }
 
-// How many of `outputs` side by side the second cache can keep until the next token. Data that all
-// multiprocessors read may be there twice, once in either half, and others need some room.
-int kept_outputs(const FewRowProduct& p, int outputs, int64_t cache_bytes) {
-  const int64_t bytes = p.inputs * p.outputs * int64_t{sizeof(__nv_bfloat16)};
-  return static_cast<int>(std::min<int64_t>(outputs, outputs * (cache_bytes / 5 * 2) / bytes));
-}
-
-// Whether what is read soon can be fetched in 16 bytes, and a few such find room beside what the
-// cache keeps. Larger ones are a matter of bandwidth, where nothing is won.
-bool can_fetch(const FewRowProduct& p, int64_t cache_bytes) {
-  return reinterpret_cast<uintptr_t>(p.soon) % 16 == 0 && p.soon_bytes % 16 == 0 &&
-         p.soon_bytes <= cache_bytes / 8;
-}
-
 }  // namespace
 
 bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool with_norm) {
@@ -223,27 +177,20 @@ bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool with_norm)
   });
 }
 
-cudaError_t launch_few_row_product(const FewRowProduct& product, cudaStream_t stream) {
-  FewRowProduct p = product;
+cudaError_t launch_few_row_product(const FewRowProduct& p, cudaStream_t stream) {
   if (!few_rows_fit(p.rows, p.inputs, p.outputs, p.norm.weight != nullptr))
     return cudaErrorInvalidValue;
-  int device = 0, multiprocessors = 0, cache_bytes = 0;
+  int device = 0, multiprocessors = 0;
   cudaError_t status = cudaGetDevice(&device);
   if (status == cudaSuccess)
     status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, device);
   if (status != cudaSuccess) return status;
-  if (!can_fetch(p, cache_bytes)) p.soon = nullptr;
   return with_rows(p.rows, [&](auto kernel_rows) {
     constexpr int kRows = decltype(kernel_rows)::value;
     // Outputs that keep the GPU busy for long share what is read of the rows; few are spread out.
-    // Memory is what the former wait for, so that the cache is theirs; the latter have theirs on
-    // the way early.
     return p.outputs > 64 * int64_t{multiprocessors}
-               ? launch_product<kRows, 4>(p, multiprocessors, kept_outputs(p, 4, cache_bytes),
-                                          stream)
-               : launch_product<kRows, 2>(p, multiprocessors, 0, stream);
+               ? launch_product<kRows, 4>(p, multiprocessors, stream)
+               : launch_product<kRows, 2>(p, multiprocessors, stream);
   });
 }
 

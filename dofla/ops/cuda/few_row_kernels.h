@@ -32,8 +32,6 @@ struct FewRowProduct {
   const void* residual;  // [rows, outputs], bf16, or null
   void* y;               // [rows, outputs]
   Element y_element;
-  const void* soon;    // what a launch soon after reads: brought to the second cache if small, or
-  int64_t soon_bytes;  // null; nothing writes to it meanwhile
 };
 
 // Whether there are few enough rows, which find room in a multiprocessor, and whole packs of eight

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "dofla/core/error.h"
-#include "dofla/ops/cuda/gemm_choice.h"
 
 namespace dofla::cuda {
 namespace {
@@ -11,6 +10,7 @@ namespace {
 struct Destroy {
   void operator()(cublasLtMatmulDescOpaque_t* p) const { cublasLtMatmulDescDestroy(p); }
   void operator()(cublasLtMatrixLayoutOpaque_t* p) const { cublasLtMatrixLayoutDestroy(p); }
+  void operator()(cublasLtMatmulPreferenceOpaque_t* p) const { cublasLtMatmulPreferenceDestroy(p); }
 };
 using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy>;
 using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy>;
@@ -80,6 +80,30 @@ int64_t alignment(const void* data) {
   return address % 256 == 0 ? 256 : static_cast<int64_t>(address & -address);
 }
 
+cublasLtMatmulAlgo_t choose(CudaContext& context, const Description& description, const Layout& a,
+                            const Layout& b, const Layout& c, const Matrix& a_matrix,
+                            const Matrix& b_matrix, const void* c_data) {
+  cublasLtMatmulPreference_t raw = nullptr;
+  cublas_check(cublasLtMatmulPreferenceCreate(&raw), kWhat);
+  const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy> preference(raw);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    cublas_check(cublasLtMatmulPreferenceSetAttribute(raw, attribute, &value, sizeof value), kWhat);
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, size_t{CudaContext::kCublasWorkspace});
+  const auto aligned = [](const void* data) { return static_cast<uint32_t>(alignment(data)); };
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned(b_matrix.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned(a_matrix.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned(c_data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned(c_data));
+  cublasLtMatmulHeuristicResult_t result = {};
+  int found = 0;
+  cublas_check(cublasLtMatmulAlgoGetHeuristic(context.cublas(), description.get(), b.get(), a.get(),
+                                              c.get(), c.get(), raw, 1, &result, &found),
+               kWhat);
+  if (found == 0) fail("{}: cuBLASLt knows no way to do it", kWhat);
+  return result.algo;
+}
+
 }  // namespace
 
 void gemm(CudaContext& context, const Gemm& how, int64_t rows, int64_t columns, int64_t inner,
@@ -105,25 +129,18 @@ void gemm(CudaContext& context, const Gemm& how, int64_t rows, int64_t columns, 
                                      alignment(a.data),
                                      alignment(b.data),
                                      alignment(c)};
-  // cuBLAS thinks in columns: what is A here is B there.
-  const int64_t c_bytes = c_element == Element::kF32 ? 4 : 2;
-  const CublasProduct product = {.description = description.get(),
-                                 .a_layout = b_layout.get(),
-                                 .b_layout = a_layout.get(),
-                                 .d_layout = c_layout.get(),
-                                 .a = b.data,
-                                 .b = a.data,
-                                 .c = how.addend == nullptr ? c : how.addend,
-                                 .d = c,
-                                 .beta = how.beta,
-                                 .d_bytes = ((rows - 1) * c_stride + columns) * c_bytes,
-                                 .operations = 2.0 * static_cast<double>(rows) *
-                                               static_cast<double>(columns) *
-                                               static_cast<double>(inner)};
   auto found = context.matmul_algorithms.find(kind);
   if (found == context.matmul_algorithms.end())
-    found = context.matmul_algorithms.emplace(kind, choose_way(context, product)).first;
-  cublas_check(run_product(context, product, c, found->second), kWhat);
+    found = context.matmul_algorithms
+                .emplace(kind, choose(context, description, a_layout, b_layout, c_layout, a, b, c))
+                .first;
+  const float one = 1;
+  const void* addend = how.addend == nullptr ? c : how.addend;
+  cublas_check(cublasLtMatmul(context.cublas(), description.get(), &one, b.data, b_layout.get(),
+                              a.data, a_layout.get(), &how.beta, addend, c_layout.get(), c,
+                              c_layout.get(), &found->second, context.cublas_workspace(),
+                              CudaContext::kCublasWorkspace, context.stream()),
+               kWhat);
 }
 
 }  // namespace dofla::cuda

@@ -22,8 +22,7 @@ struct StepArguments {
   LinearAttentionSums sums;
   int group, width, total;
   float inner_scale, norm_scale;
-  bool packed;         // rows of z and b come in float4
-  bool packed_tokens;  // and those of q, k and v four elements at a time
+  bool packed;  // rows of z and b come in float4
 };
 
 // Four coordinates of a row; those past its width are 0.
@@ -142,19 +141,9 @@ __device__ __forceinline__ float most_of_rows(float x) {
   return x;
 }
 
-// Four numbers of a token's head, past the first cache.
-__device__ __forceinline__ float4 load_packed(const float* from) {
-  return __ldcg(reinterpret_cast<const float4*>(from));
-}
-__device__ __forceinline__ float4 load_packed(const __nv_bfloat16* from) {
-  // A bf16 is the upper half of a float.
-  const uint2 raw = __ldcg(reinterpret_cast<const uint2*>(from));
-  return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u),
-                     __uint_as_float(raw.y << 16), __uint_as_float(raw.y & 0xffff0000u));
-}
+// Four numbers of a token's head.
 template <class T>
-__device__ __forceinline__ float4 load_token(const T* head, int d, int width, bool packed) {
-  if (packed) return d < width ? load_packed(head + d) : float4{};
+__device__ __forceinline__ float4 load_token(const T* head, int d, int width) {
   const auto at = [&](int i) { return i < width ? to_float(__ldcg(head + i)) : 0.0f; };
   return make_float4(at(d), at(d + 1), at(d + 2), at(d + 3));
 }
@@ -164,9 +153,9 @@ template <class T, int kLanes>
 __device__ __forceinline__ Found pass_over(const StepArguments& a, int first, int64_t own,
                                            int count, FeatureGroup<kLanes>& group) {
   const int h = blockIdx.x, b = blockIdx.y, d = group.column();
-  const float4 q = load_token(head_of<T>(a.q, b, h), d, a.width, a.packed_tokens);
-  const float4 k = load_token(head_of<T>(a.k, b, h / a.group), d, a.width, a.packed_tokens);
-  const float4 v = load_token(head_of<T>(a.v, b, h / a.group), d, a.width, a.packed_tokens);
+  const float4 q = load_token(head_of<T>(a.q, b, h), d, a.width);
+  const float4 k = load_token(head_of<T>(a.k, b, h / a.group), d, a.width);
+  const float4 v = load_token(head_of<T>(a.v, b, h / a.group), d, a.width);
   const float log_count = logf(static_cast<float>(count));
   const float norm = over_lanes<kLanes>(dot(k, k)) * a.norm_scale;
   Found found;
@@ -234,12 +223,6 @@ __global__ void __launch_bounds__(kThreads)
   head_of<T>(a.out, b, h)[d] = from_float<T>(value / denominator);
 }
 
-// Whether every head begins at a multiple of four elements.
-bool begins_at_fours(const HeadRows& rows, int64_t element_bytes) {
-  return reinterpret_cast<uintptr_t>(rows.data) % static_cast<uintptr_t>(4 * element_bytes) == 0 &&
-         rows.batch_step % 4 == 0 && rows.head_step % 4 == 0;
-}
-
 template <class T>
 cudaError_t launch_step(const LinearAttentionShape& s, const StepArguments& a, bool overlapped,
                         cudaStream_t stream) {
@@ -272,9 +255,6 @@ cudaError_t launch_linear_attention_step(const LinearAttentionShape& s,
   a.inner_scale = static_cast<float>(std::pow(width, -0.25));
   a.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(width) : 0.0);
   a.packed = s.width % 4 == 0 && aligned_to_packs(features.z, sums.b);
-  const int64_t bytes = s.element == Element::kF32 ? 4 : 2;
-  a.packed_tokens = s.width % 4 == 0 && begins_at_fours(q, bytes) && begins_at_fours(k, bytes) &&
-                    begins_at_fours(v, bytes);
   return s.element == Element::kF32 ? launch_step<float>(s, a, overlapped, stream)
                                     : launch_step<__nv_bfloat16>(s, a, overlapped, stream);
 }

@@ -42,7 +42,6 @@ void adam_step(const Tensor&, const AdamOptions&, AdamMoments&, Tensor&) { refus
 double sum_of_squares(std::span<const Tensor>) { refuse(); }
 void scale(float, Tensor&) { refuse(); }
 
-void write_tokens(const std::vector<int64_t>&, int64_t, Tensor&) { refuse(); }
 Tensor embed_tokens(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { refuse(); }
 bool takes_few_rows(const Tensor&, const Dense&) { refuse(); }
 void few_row_dense(const Tensor&, const Dense&, Tensor&) { refuse(); }

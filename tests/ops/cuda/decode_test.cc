@@ -128,21 +128,6 @@ class CudaDecode : public test::OnGpu {
   Random random{17};
 };
 
-// Few tokens travel inside a launch, more are copied.
-TEST_F(CudaDecode, WritesTokensOfAnyBatch) {
-  for (const size_t batch : {1, 5, 32, 33, 100}) {
-    std::vector<int64_t> ids(batch);
-    for (size_t b = 0; b < batch; ++b) ids[b] = (int64_t{1} << 40) + static_cast<int64_t>(7 * b);
-    Tensor to = Tensor::zeros({2, static_cast<int64_t>(batch)}, DType::kI64, gpu);
-    write_tokens(ids, 1023, to);
-    std::vector<int64_t> expected = ids;
-    expected.resize(2 * batch, 1023);
-    const Tensor found = to.to(Device());
-    EXPECT_EQ(std::vector<int64_t>(found.data<int64_t>(), found.data<int64_t>() + 2 * batch),
-              expected);
-  }
-}
-
 TEST_F(CudaDecode, DenseLayersOfAFewRows) {
   const Around arounds[] = {
       {},
@@ -179,19 +164,6 @@ TEST_F(CudaDecode, DenseLayersOfManyOutputs) {
       expect_dense(x, layer, y, fmt::format("{} rows, {} to {}", rows, inputs, outputs));
       EXPECT_TRUE(test::same_bits(here(dense(x.to(gpu), there(layer), DType::kF32)), here(y)));
     }
-}
-
-// Of any size: less than a block's part, not in whole packs, parts that do not divide it.
-TEST_F(CudaDecode, WhatIsReadSoonChangesNothing) {
-  const Tensor x = narrow({1, 256}).to(gpu);
-  Dense layer = there(layer_of(1, 256, 130, false, {.norm = Around::kLayer, .bias = true}));
-  const Tensor expected = here(dense(x, layer));
-  for (const Shape& shape : {Shape{8}, Shape{5}, Shape{37, 40}, Shape{700, 1000}}) {
-    layer.soon = narrow(shape).to(gpu);
-    const Tensor before = here(layer.soon);
-    EXPECT_TRUE(test::same_bits(here(dense(x, layer)), expected)) << to_string(shape);
-    EXPECT_TRUE(test::same_bits(here(layer.soon), before)) << to_string(shape);
-  }
 }
 
 // Others are done by the operations for whole sequences, which round to bf16 in between: more rows,
