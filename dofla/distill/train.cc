@@ -9,7 +9,7 @@
 namespace dofla {
 namespace {
 
-constexpr int64_t kPatience = 10;      // steps that a layer may go wrong before it is given up
+constexpr int64_t kPatience = 10;  // steps that a layer may go wrong before it is given up
 
 double mean(const std::vector<double>& values) {
   double sum = 0;

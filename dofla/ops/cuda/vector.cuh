@@ -40,21 +40,28 @@ __device__ inline void store_pack(const Pack<__nv_bfloat16>& pack, __nv_bfloat16
   uint32_t words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const __nv_bfloat162 pair =
-        __floats2bfloat162_rn(pack.values[2 * i], pack.values[2 * i + 1]);
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(pack.values[2 * i], pack.values[2 * i + 1]);
     words[i] = *reinterpret_cast<const uint32_t*>(&pair);
   }
   *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
 template <class T>
 __device__ inline T from_float(float x);
 template <>
-__device__ inline float from_float<float>(float x) { return x; }
+__device__ inline float from_float<float>(float x) {
+  return x;
+}
 template <>
-__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
 
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
@@ -82,7 +89,8 @@ cudaError_t with_type(Element element, const F& launch) {
 
 inline bool aligned_to_packs(const void* a, const void* b = nullptr, const void* c = nullptr) {
   return ((reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) |
-           reinterpret_cast<uintptr_t>(c)) & 15) == 0;
+           reinterpret_cast<uintptr_t>(c)) &
+          15) == 0;
 }
 
 inline unsigned blocks_for(int64_t work, int64_t block) {
