@@ -193,7 +193,7 @@ void add_training_options(CLI::App& app, Options& options) {
   add_number(app, "--held-out", options.held_out,
              "last windows of the text, kept to judge the student by", "T", whole_from(1))
       ->capture_default_str();
-  options.training.add(app, "of features and batches",
+  options.training.add(app, "of features and batches", "50",
                        "with direct: less memory for a third more time");
   app.add_flag("--dry-run", options.dry_run, "only estimate time and memory");
 }

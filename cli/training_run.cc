@@ -10,11 +10,12 @@ void TrainingRun::add_out(CLI::App& app) {
       ->required();
 }
 
-void TrainingRun::add(CLI::App& app, const char* seed_help, const char* recompute_help) {
+void TrainingRun::add(CLI::App& app, const char* seed_help, const char* checkpoints,
+                      const char* recompute_help) {
   add_number(app, "--seed", seed_, seed_help, "N", seed_number())->capture_default_str();
-  add_number(app, "--checkpoint-every", checkpoint_every_, "steps between two checkpoints", "N",
-             whole_from(1))
-      ->capture_default_str();
+  add_number(app, "--checkpoint-every", checkpoint_every_,
+             fmt::format("steps between two checkpoints (left out: {})", checkpoints).c_str(), "N",
+             whole_from(1));
   app.add_flag("--recompute", recompute_, recompute_help);
   app.add_flag("--resume", resume_,
                "go on with the run that was cut short (same options and device)");

@@ -2,6 +2,7 @@
 // file in which an unfinished run is kept.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/command.h"
@@ -12,8 +13,10 @@ namespace dofla::cli {
 class TrainingRun {
  public:
   void add_out(CLI::App& app);
-  // --seed, --checkpoint-every, --recompute and --resume.
-  void add(CLI::App& app, const char* seed_help, const char* recompute_help);
+  // --seed, --checkpoint-every, --recompute and --resume; `checkpoints` says how often that is
+  // where it is left out.
+  void add(CLI::App& app, const char* seed_help, const char* checkpoints,
+           const char* recompute_help);
 
   const std::string& out() const { return out_; }
   fs::path file() const { return out_ + ".training"; }
@@ -27,7 +30,7 @@ class TrainingRun {
   void set(Job& job) const {
     job.checkpoint = file();
     job.seed = seed_;
-    job.checkpoint_every = checkpoint_every_;
+    job.checkpoint_every = checkpoint_every_.value_or(job.checkpoint_every);
     job.recompute = recompute_;
     job.resume = resume_;
   }
@@ -35,7 +38,7 @@ class TrainingRun {
  private:
   std::string out_;
   uint64_t seed_ = 0;
-  int64_t checkpoint_every_ = 50;
+  std::optional<int64_t> checkpoint_every_;
   bool recompute_ = false;
   bool resume_ = false;
 };

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "dofla/core/error.h"
+#include "dofla/core/fingerprint.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/train/direct.h"
@@ -94,12 +95,6 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
   result.history = trainer.history();
 }
 
-struct Fingerprint {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325u;
-  void add(uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; }
-  std::string text() const { return fmt::format("{:016x}", hash); }
-};
-
 std::string fingerprint(const FeatureSet& features) {
   Fingerprint hash;
   for (const Features& layer : features.layers)
@@ -128,13 +123,6 @@ DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out) {
   return text;
 }
 
-std::string fingerprint(const std::vector<TokenIds>& sequences) {
-  Fingerprint hash;
-  for (const TokenIds& sequence : sequences)
-    for (const int64_t id : sequence) hash.add(static_cast<uint64_t>(id));
-  return hash.text();
-}
-
 void DistillOptions::follow(const Recipe& recipe) {
   direct = recipe.direct;
   loss.kind = recipe.loss;
@@ -158,7 +146,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
                    {"batch", options.batch},
                    {"sequence_length", text.train.front().size()},
                    {"train_windows", text.train.size()},
-                   {"text", fingerprint(text.train)},
+                   {"text", fingerprint_of(text.train)},
                    {"lr_z", options.train.lr_z},
                    {"lr_alpha", options.train.lr_alpha},
                    {"seed", options.seed}};

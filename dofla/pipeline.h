@@ -26,9 +26,6 @@ struct DistillText {
 // nothing is left to train on.
 DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out);
 
-// Tells texts apart.
-std::string fingerprint(const std::vector<TokenIds>& sequences);
-
 struct DistillOptions {
   std::optional<DimensionPlan> plan;  // given, or else measured and allocated
   std::optional<FeatureSet> start;    // features of that plan to go on from; else they are drawn

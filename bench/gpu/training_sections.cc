@@ -8,8 +8,10 @@
 #include "dofla/data/batches.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/recipe.h"
+#include "dofla/linear/linear_model.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/train/direct.h"
+#include "dofla/train/lessons.h"
 #include "dofla/train/next_token_gradient.h"
 #include "dofla/train/optimizer.h"
 
@@ -116,21 +118,33 @@ void direct_section(const Workload& work, Figures& figures) {
                              linear_attention_gradient_operations(shape)});
 }
 
-// All weights, in float32: gradients of as many tokens as `dofla finetune` takes at a time, and an
-// optimizer step.
+// All weights of the student, in float32 with copies in bf16 to compute with: gradients of as many
+// tokens as `dofla finetune` takes at a time, and an optimizer step.
 void finetune_section(const Workload& work, Figures& figures) {
-  constexpr Trained kWeights = {.weights = true};
-  constexpr int64_t kSamples = 2;
-  const Transformer model(work.checkpoint, work.gpu, DType::kF32);
-  const Tensor ids = work.ids.slice(0, kSamples);
-  Gradients gradients = new_gradients(model, kWeights);
-  Optimizer optimizer(parameters(model, kWeights), {});
+  constexpr Trained kEverything = {.weights = true, .features = true};
+  const AttentionShape shape = attention_shape(work.teacher.config(), kTokens, kFeatures);
+  const double products =
+      dense_operations(work.teacher, kTokens) + head_operations(work.teacher, kTokens);
+  Transformer model =
+      make_linear_model(work.checkpoint, random_features(work), work.gpu, DType::kF32);
+  model.make_trainable();
+  const int64_t samples = part_tokens_for(work.gpu) / kTokens;
+  const Tensor ids = work.ids.slice(0, samples);
+  Gradients gradients = new_gradients(model, kEverything);
+  Optimizer optimizer(parameters(model, kEverything), {});
   const double backward =
       milliseconds(work.gpu, 5, [&] { next_token_gradient(model, ids, false, gradients); });
-  figures.add({.name = "finetune_gradients", .milliseconds = backward / kSamples, .per = "sample"});
+  figures.add({.name = "finetune_gradients",
+               .milliseconds = backward / static_cast<double>(samples),
+               .per = "sample",
+               .operations = 3 * products + linear_attention_operations(shape) +
+                             linear_attention_gradient_operations(shape)});
   figures.add({.name = "finetune_optimizer",
-               .milliseconds =
-                   milliseconds(work.gpu, 5, [&] { optimizer.step(parameters(gradients), 1e-6); }),
+               .milliseconds = milliseconds(work.gpu, 5,
+                                            [&] {
+                                              optimizer.step(parameters(gradients), 1e-6);
+                                              model.follow_parameters();
+                                            }),
                .per = "run"});
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "dofla/core/error.h"
+#include "dofla/core/fingerprint.h"
 #include "dofla/core/json.h"
 #include "dofla/core/random.h"
 
@@ -87,6 +88,13 @@ std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limit
     sequences.push_back(
         read_sequence(sequence, fmt::format("{}: sequence {}", where, sequences.size()), limits));
   return sequences;
+}
+
+std::string fingerprint_of(const std::vector<TokenIds>& sequences) {
+  Fingerprint print;
+  for (const TokenIds& sequence : sequences)
+    for (const int64_t id : sequence) print.add(static_cast<uint64_t>(id));
+  return print.text();
 }
 
 Tensor to_tensor(const TokenIds& ids) {

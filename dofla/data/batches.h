@@ -60,6 +60,9 @@ struct SequenceLimits {
 // Error naming the file, the sequence and the token if anything else is found.
 std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limits);
 
+// Tells texts apart.
+std::string fingerprint_of(const std::vector<TokenIds>& sequences);
+
 // One sequence as the model takes it: [1, T] in I64.
 Tensor to_tensor(const TokenIds& ids);
 

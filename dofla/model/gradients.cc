@@ -44,7 +44,7 @@ Gradients new_gradients(const Transformer& model, Trained what) {
 
 NamedTensors parameters(const Transformer& model, Trained what) {
   NamedTensors named;
-  if (what.weights) named = model.weights().parameters;
+  if (what.weights) named = model.parameters();
   for (int64_t i = 0; what.features && i < model.config().layers; ++i)
     if (const Features* features = model.attention(i).features())
       append_features(static_cast<size_t>(i), features->z, features->log_alpha, named);

@@ -5,6 +5,7 @@
 
 #include "dofla/model/layers.h"
 #include "dofla/model/softmax_attention.h"
+#include "dofla/ops/adam.h"
 #include "dofla/ops/embedding.h"
 
 namespace dofla {
@@ -75,16 +76,28 @@ DecodeState Transformer::new_state() const {
   return state;
 }
 
-void Transformer::make_trainable() {
-  if (device().is_cuda()) {
-    const DType type = weights_.token_embedding.dtype();
-    require(type == DType::kF32, "weights in {} on a GPU cannot be trained: load them in F32",
-            name(type));
+void Transformer::make_trainable(DType products) {
+  require(!trainable_, "make_trainable: the model is trainable already");
+  trainable_ = true;
+  if (!device().is_cuda()) {
+    weights_ = transform(weights_, [](const Tensor& tensor) {
+      return tensor.dtype() == DType::kF32 ? tensor.clone() : tensor.to(DType::kF32);
+    });
     return;
   }
-  weights_ = transform(weights_, [](const Tensor& tensor) {
-    return tensor.dtype() == DType::kF32 ? tensor.clone() : tensor.to(DType::kF32);
-  });
+  const DType type = weights_.token_embedding.dtype();
+  require(type == DType::kF32, "weights in {} on a GPU cannot be trained: load them in F32",
+          name(type));
+  if (products == DType::kF32) return;
+  parameters_ = weights_.parameters;
+  weights_ = rounded_copies(weights_);
+}
+
+void Transformer::follow_parameters() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor& copy = weights_.parameters[i].second;
+    if (copy.dtype() != DType::kF32) round_parameter(parameters_[i].second, copy);
+  }
 }
 
 Block Transformer::block(int64_t layer) const {

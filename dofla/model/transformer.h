@@ -81,9 +81,16 @@ class Transformer {
                 const Tensor& grad_hidden,  // [B, T, C]
                 Gradients& gradients) const;
 
-  // Replaces the mapped weights by float32 copies that an optimizer can write to. On a GPU they
-  // must be in F32 already, and are such copies.
-  void make_trainable();
+  // Gives the model parameters that an optimizer can write to: float32 copies of its weights. On a
+  // GPU it must have been loaded in F32, and from then on computes with `products`: in BF16 with
+  // copies of the parameters, which have to follow them.
+  void make_trainable(DType products = DType::kBF16);
+  bool is_trainable() const { return trainable_; }
+  // All weights in float32, under their names in the checkpoint; on a GPU none without F32.
+  const NamedTensors& parameters() const {
+    return parameters_.empty() ? weights_.parameters : parameters_;
+  }
+  void follow_parameters();  // after every change of them
 
   // Next-token logits [N, V] in float32 of hidden rows [N, C].
   Tensor logits(const Tensor& hidden) const;
@@ -93,7 +100,9 @@ class Transformer {
   Block block(int64_t layer) const;
 
   ModelConfig config_;
-  Weights weights_;
+  Weights weights_;          // to compute with
+  NamedTensors parameters_;  // what is trained, where weights_ are only copies of it
+  bool trainable_ = false;
   std::vector<float> frequencies_;                     // of the rotary embedding; may be empty
   std::vector<std::unique_ptr<Attention>> attention_;  // one a layer
 };

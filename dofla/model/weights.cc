@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/adam.h"
 
 namespace dofla {
 namespace {
@@ -42,6 +44,20 @@ void each_tensor(Weights& weights, const std::function<void(Tensor&)>& see) {
 
 Tensor to_bf16(const Tensor& tensor) {
   return tensor.dtype() == DType::kBF16 ? tensor : tensor.to(DType::kF32).to(DType::kBF16);
+}
+
+// The memory of all norms: small, and kept in F32 everywhere.
+std::unordered_set<const void*> norms_of(Weights weights) {
+  std::unordered_set<const void*> norms;
+  const std::function<void(Tensor&)> see = [&](Tensor& tensor) { norms.insert(tensor.raw()); };
+  each_tensor(weights.final_norm, see);
+  for (LayerWeights& layer : weights.layers) {
+    each_tensor(layer.attention_norm, see);
+    each_tensor(layer.mlp_norm, see);
+    see(layer.q_norm);
+    see(layer.k_norm);
+  }
+  return norms;
 }
 
 // [K, N] to [N, K], in squares that stay in the cache.
@@ -98,21 +114,20 @@ Weights on_gpu(const Weights& weights, const Device& gpu, DType type) {
       linear.weight = transpose(to_bf16(linear.weight)).to(gpu);
       linear.input_major = false;
     });
-  Weights out =
-      transform(named_less, [&](const Tensor& tensor) { return to_bf16(tensor).to(gpu); });
-  const auto keep_f32 = [&](const NormWeights& from, NormWeights& to) {
-    to = {from.weight.to(gpu), from.bias.to(gpu)};
-  };
-  keep_f32(weights.final_norm, out.final_norm);
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const LayerWeights& from = weights.layers[i];
-    LayerWeights& to = out.layers[i];
-    keep_f32(from.attention_norm, to.attention_norm);
-    keep_f32(from.mlp_norm, to.mlp_norm);
-    to.q_norm = from.q_norm.to(gpu);
-    to.k_norm = from.k_norm.to(gpu);
-  }
-  return out;
+  const auto norms = norms_of(weights);
+  return transform(named_less, [&](const Tensor& tensor) {
+    return (norms.contains(tensor.raw()) ? tensor : to_bf16(tensor)).to(gpu);
+  });
+}
+
+Weights rounded_copies(const Weights& weights) {
+  const auto norms = norms_of(weights);
+  return transform(weights, [&](const Tensor& tensor) {
+    if (norms.contains(tensor.raw())) return tensor;
+    Tensor copy(tensor.shape(), DType::kBF16, tensor.device());
+    round_parameter(tensor, copy);
+    return copy;
+  });
 }
 
 Tensor WeightReader::remember(const std::string& name, const Tensor& tensor) {

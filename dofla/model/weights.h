@@ -59,6 +59,10 @@ Weights transform(const Weights& weights, const std::function<Tensor(const Tenso
 // has all that `weights` has.
 Weights on_gpu(const Weights& weights, const Device& gpu, DType type);
 
+// Copies in BF16 of weights in F32 on a GPU, laid out like them, to compute with while those are
+// trained. Norms stay in F32 and are the very same tensors.
+Weights rounded_copies(const Weights& weights);
+
 // Hands out a checkpoint's tensors and remembers them by name.
 class WeightReader {
  public:

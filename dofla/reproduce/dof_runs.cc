@@ -21,7 +21,7 @@ Json settings_of(const Study& study, uint64_t seed) {
           {"draws", suite.dof.sample.draws},
           {"sequences", suite.dof_sequences},
           {"sequence_length", study.text.train.front().size()},
-          {"text", fingerprint(study.text.train)},
+          {"text", fingerprint_of(study.text.train)},
           {"costs", suite.costs},
           {"power", suite.power},
           {"seed", seed}};

@@ -99,22 +99,27 @@ Json answer(const Answering& run, const std::string& name, const Progress& progr
   const Tokenizer tokenizer = Tokenizer::load(run.study.teacher.folder());
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   const auto judged = encode_questions(questions.judged, encode, config);
-  const Judge judge = [&](const Transformer& now) { return evaluate_task(now, judged, progress); };
+  const auto answers = [&](const Transformer& now) { return evaluate_task(now, judged, progress); };
   Json result = {{"chance", chance(questions.judged)}};
   if (!run.study.suite.tasks->finetune) {
-    result["zero_shot"] = to_json(judge(model_of(run, DType::kBF16)));
+    result["zero_shot"] = to_json(answers(model_of(run, DType::kBF16)));
     return result;
   }
   FinetuneOptions options = finetune_options(run);
   options.run = settings_of(run);
+  options.part_tokens = part_tokens_for(run.study.device);
   options.checkpoint = training_file(run.study, name, options.run);
   options.resume = fs::exists(options.checkpoint);
   Transformer model = model_of(run, DType::kF32);
   const auto train = encode_questions(questions.train, encode, config);
-  const FinetuneResult tuned = finetune(model, train, options, judge, progress);
+  const Judge judge = [&](const Transformer& now) {
+    const TaskResult found = answers(now);
+    return Judgement{found.acc.mean, found};
+  };
+  const FinetuneResult tuned = finetune(model, lessons_of(train), options, judge, progress);
   fs::remove(options.checkpoint);
-  result["zero_shot"] = to_json(tuned.before);
-  result["finetuned"] = to_json(tuned.epochs.at(static_cast<size_t>(tuned.kept)));
+  result["zero_shot"] = to_json(tuned.before.answers);
+  result["finetuned"] = to_json(tuned.epochs.at(static_cast<size_t>(tuned.kept)).answers);
   result["kept_epoch"] = tuned.kept + 1;
   result["skipped_steps"] = tuned.skipped();
   return result;

@@ -40,20 +40,19 @@ int64_t FinetuneResult::skipped() const {
   return std::ranges::count_if(loss, [](double x) { return std::isnan(x); });
 }
 
-FinetuneResult finetune(Transformer& model, const std::vector<EncodedQuestion>& questions,
-                        const FinetuneOptions& options, const Judge& judge,
-                        const Progress& progress) {
+FinetuneResult finetune(Transformer& model, const Lessons& lessons, const FinetuneOptions& options,
+                        const Judge& judge, const Progress& progress) {
   require(static_cast<bool>(judge), "finetune: nothing to judge the model by");
   require(options.checkpoint_every > 0, "finetune: a checkpoint every {} steps",
           options.checkpoint_every);
-  Finetuner run(model, questions, options);
+  Finetuner run(model, lessons, options);
   // The first checkpoint comes before all work: a place that cannot be written to shows at once.
   if (options.resume)
     run.restore();
   else
     run.save();
   while (true) {
-    if (run.waits_for_accuracy()) {
+    if (run.waits_for_judgement()) {
       run.take(judge(model));
       if (run.healthy()) run.save();
     }

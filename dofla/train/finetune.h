@@ -1,5 +1,5 @@
-// Fine-tuning on a multiple-choice task: everything that a model has is trained, weights and, in a
-// linear model, features. docs/finetune.md says what the choices are.
+// Fine-tuning on a multiple-choice task or on text: everything that a model has is trained, weights
+// and, in a linear model, features. docs/finetune.md says what the choices are.
 #pragma once
 
 #include <string_view>
@@ -7,24 +7,22 @@
 
 #include "dofla/core/json.h"
 #include "dofla/core/progress.h"
-#include "dofla/data/tasks/candidate.h"
 #include "dofla/data/tasks/task_result.h"
-#include "dofla/model/transformer.h"
+#include "dofla/train/lessons.h"
 
 namespace dofla {
 
 struct FinetuneOptions {
   int64_t epochs = 3;
-  int64_t batch = 64;           // questions a step
+  int64_t batch = 64;           // questions or windows a step
   double learning_rate = 1e-4;  // falls linearly to 0
   double warmup = 0;            // the share of the steps over which it rises first, in [0, 1)
   double weight_decay = 0;      // of matrices
   double clip = 1;              // largest norm of the gradients; 0: any
-  uint64_t seed = 0;            // of the order of the questions
+  uint64_t seed = 0;            // of the order of the lessons
   bool keep_best = true;        // end with the weights of the best epoch; else with the last ones
-  // Memory: a step is taken in parts of at most so many tokens, but at least a question.
-  int64_t part_tokens = 2048;
-  bool recompute = false;  // less memory for a third more time: Tape::recompute
+  int64_t part_tokens = 2048;   // StepMemory: a GPU wants more at once, part_tokens_for()
+  bool recompute = false;       // less memory for a third more time: Tape::recompute
 
   // Where the run is kept until it is over; empty: nowhere. `resume` goes on with the run there.
   fs::path checkpoint;
@@ -37,32 +35,38 @@ struct FinetuneOptions {
 // The paper's settings for GPT-2, by the name of a task; Error if there is none of that name.
 FinetuneOptions paper_finetune_options(std::string_view task);
 
+// How good a model is.
+struct Judgement {
+  double score = 0;    // the higher the better: an accuracy, or a loss with its sign turned
+  TaskResult answers;  // where it answered questions
+};
+
 struct FinetuneResult {
-  TaskResult before;
-  std::vector<TaskResult> epochs;  // after each of them
-  int64_t kept = 0;                // the epoch whose weights the model has now, counted from 0
-  // Of every step: the mean over its questions, in nats; NaN where it was skipped because something
+  Judgement before;
+  std::vector<Judgement> epochs;  // after each of them
+  int64_t kept = 0;               // the epoch whose weights the model has now, counted from 0
+  // Of every step: the mean over its lessons, in nats; NaN where it was skipped because something
   // was not finite.
   std::vector<double> loss;
 
-  // What the result depends on: the options, fingerprints of the model and the questions, and
+  // What the result depends on: the options, fingerprints of the model and the lessons, and
   // FinetuneOptions::run. Goes well with a saved model.
   Json run;
 
   int64_t skipped() const;
 };
 
-// The accuracy of the model as it is now. Evaluation is a later stage: the caller brings it.
-using Judge = std::function<TaskResult(const Transformer& model)>;
+// Of the model as it is now. Evaluation is a later stage: the caller brings it.
+using Judge = std::function<Judgement(const Transformer& model)>;
 
-// Trains the model where it is (on a GPU it must have been loaded in F32) and leaves it with the
-// weights of the epoch that is kept: the best `acc`, of equal ones the first. On one device the
+// Trains the model where it is (on a GPU it must have been loaded in F32; it computes with BF16
+// copies then, unless Transformer::make_trainable was called for others) and leaves it with the
+// weights of the epoch that is kept: the best score, of equal ones the first. On one device the
 // same options give the same bits, however often the run was interrupted and with any number of
 // threads; a run that began on another device is not resumed.
 // Throws Error if the loss runs away (the last checkpoint is then one from before), or if the
 // checkpoint cannot be written, read or is of another run.
-FinetuneResult finetune(Transformer& model, const std::vector<EncodedQuestion>& questions,
-                        const FinetuneOptions& options, const Judge& judge,
-                        const Progress& progress = {});
+FinetuneResult finetune(Transformer& model, const Lessons& lessons, const FinetuneOptions& options,
+                        const Judge& judge, const Progress& progress = {});
 
 }  // namespace dofla

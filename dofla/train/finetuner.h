@@ -9,9 +9,8 @@ namespace dofla {
 
 class Finetuner {
  public:
-  // Makes the model trainable. Model and questions must live as long as this object.
-  Finetuner(Transformer& model, const std::vector<EncodedQuestion>& questions,
-            const FinetuneOptions& options);
+  // Makes the model trainable. Model and lessons must live as long as this object.
+  Finetuner(Transformer& model, const Lessons& lessons, const FinetuneOptions& options);
 
   int64_t steps() const { return schedule_.steps; }  // of the whole run
   int64_t steps_done() const { return static_cast<int64_t>(loss_.size()); }
@@ -19,13 +18,13 @@ class Finetuner {
   const std::vector<double>& loss() const { return loss_; }  // of every step
   bool at_epoch_end() const { return steps_done() > 0 && steps_done() % steps_per_epoch() == 0; }
 
-  // One optimizer step on the next questions. Every epoch takes all of them once, in an order of
+  // One optimizer step on the next lessons. Every epoch takes all of them once, in an order of
   // its own; the last batch is what is left. Throws Error if the loss runs away.
   void step();
 
-  // Takes the accuracy before the first step, then that after each epoch.
-  bool waits_for_accuracy() const;
-  void take(const TaskResult& accuracy);
+  // Takes the judgement before the first step, then that after each epoch.
+  bool waits_for_judgement() const;
+  void take(const Judgement& judgement);
 
   // Whether the last steps went well enough to go on from them.
   bool healthy() const;
@@ -39,7 +38,7 @@ class Finetuner {
   FinetuneResult finish();
 
  private:
-  std::vector<const EncodedQuestion*> batch(int64_t step) const;
+  std::vector<int64_t> batch(int64_t step) const;
   size_t best_epoch() const;
   int64_t patience() const;
   double recent_loss() const;
@@ -47,7 +46,7 @@ class Finetuner {
   void stop_if_diverged() const;
 
   Transformer& model_;
-  const std::vector<EncodedQuestion>& questions_;
+  const Lessons& lessons_;
   FinetuneOptions options_;
   Schedule schedule_;
   Json run_;
@@ -57,8 +56,8 @@ class Finetuner {
   // more room than a GPU.
   NamedTensors best_;
 
-  std::vector<double> loss_;          // as in FinetuneResult
-  std::vector<TaskResult> accuracy_;  // before training, then after each epoch
+  std::vector<double> loss_;           // as in FinetuneResult
+  std::vector<Judgement> judgements_;  // before training, then after each epoch
   int64_t saved_step_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace dofla {
 
 double next_token_gradient(const Transformer& model, const Tensor& ids, bool recompute,
-                           Gradients& gradients) {
+                           Gradients& gradients, double share) {
   require(ids.rank() == 2 && ids.size(1) >= 2, "next_token_gradient: {} tokens predict nothing",
           to_string(ids.shape()));
   const int64_t batch = ids.size(0), tokens = ids.size(1), width = model.config().width;
@@ -19,11 +19,11 @@ double next_token_gradient(const Transformer& model, const Tensor& ids, bool rec
   // Row t of a sequence predicts token t + 1; the last row predicts nothing and has no weight.
   Tensor targets = Tensor::zeros({batch * tokens}, DType::kI64);
   Tensor weight = Tensor::zeros({batch * tokens});
-  const float share = 1 / static_cast<float>(batch * (tokens - 1));
+  const auto of_token = static_cast<float>(share / static_cast<double>(batch * (tokens - 1)));
   for (int64_t b = 0; b < batch; ++b) {
     std::copy_n(ids.data<int64_t>() + b * tokens + 1, tokens - 1,
                 targets.data<int64_t>() + b * tokens);
-    std::fill_n(weight.data<float>() + b * tokens, tokens - 1, share);
+    std::fill_n(weight.data<float>() + b * tokens, tokens - 1, of_token);
   }
   Linear* head = gradients.weights ? &gradients.weights->head : nullptr;
   const CrossEntropyGradients end = cross_entropy_backward(

@@ -81,6 +81,33 @@ TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
   EXPECT_EQ(json({"inspect", out})["linear_attention"]["feature_map"], "prf");
 }
 
+TEST_F(FinetuneCli, LearnsFromText) {
+  const std::vector<std::string> on_text = {"finetune",    model,  "--length",   "32",
+                                            "--sequences", "24",   "--held-out", "4",
+                                            "--lr",        "1e-3", "--epochs",   "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), on_text.begin(), on_text.end());
+    return more;
+  };
+  const Json result = json(with({"--out", out}));
+  EXPECT_EQ(result["train_windows"], 20);
+  EXPECT_EQ(result["held_out_windows"], 4);
+  EXPECT_EQ(result["steps"], 6);  // of 8, 8 and 4 windows, twice
+  ASSERT_EQ(result["epochs"].size(), 2u);
+  EXPECT_LT(result["epochs"][1]["held_out_loss"], result["before"]["held_out_loss"]);
+  EXPECT_EQ(load_json(fs::path(out) / "config.json")["training"]["windows"], 20);
+  EXPECT_FALSE(fs::exists(out + ".training"));
+
+  const ProcessResult table = run(with({"--out", out + "-again"}));
+  EXPECT_THAT(table.out, HasSubstr("20 windows of 32 tokens, 6 steps of 8, learning rate 0.001; "
+                                   "judged by 4 windows\n"));
+  EXPECT_THAT(table.out, HasSubstr("\n2 kept "));
+  EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
+            read_text(fs::path(out + "-again") / "model.safetensors"));
+  expect_failure(with({"--out", out + "-no", "--task", "piqa", "--task-data", "x"}), 2, "--task");
+  expect_failure({"finetune", model, "--limit", "4", "--out", out + "-no"}, 2, "--task");
+}
+
 TEST_F(FinetuneCli, KilledAndResumedEndsInTheSameBytes) {
   expect_resume_after_a_kill(finetune({"--epochs", "5", "--checkpoint-every", "1"}), out,
                              {"--lr", "0.5"}, "lr 0.0001, not 0.5");

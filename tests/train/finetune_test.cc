@@ -43,7 +43,7 @@ TEST_F(Finetuning, LearnsABatchByHeart) {
     options.keep_best = false;
     const double before = evaluate_task(*model, few).acc.mean;
     const FinetuneResult result =
-        finetune(*model, few, options, [](const Transformer&) { return TaskResult(); });
+        finetune(*model, lessons_of(few), options, [](const Transformer&) { return Judgement(); });
     EXPECT_LT(before, 1);
     EXPECT_EQ(evaluate_task(*model, few).acc.mean, 1);
     EXPECT_GT(result.loss.front(), 1);
@@ -68,7 +68,7 @@ TEST_F(Finetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
     if (fs::exists(options.checkpoint)) fs::copy_file(options.checkpoint, to);
     copies.insert(to.string());
   };
-  const FinetuneResult expected = finetune(whole, questions, options, judge(), keep);
+  const FinetuneResult expected = finetune(whole, lessons, options, judge(), keep);
   copies.insert(options.checkpoint.string());  // the finished run
   ASSERT_EQ(copies.size(), 7u);
   EXPECT_FALSE(same_bits(copy_of(whole), start));
@@ -77,14 +77,16 @@ TEST_F(Finetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
   for (const std::string& copy : copies) {
     options.checkpoint = copy;
     Transformer resumed = linear_model();
-    const FinetuneResult found = finetune(resumed, questions, options, judge());
+    const FinetuneResult found = finetune(resumed, lessons, options, judge());
     EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
     EXPECT_EQ(found.loss, expected.loss) << copy;
     EXPECT_EQ(found.kept, expected.kept) << copy;
     ASSERT_EQ(found.epochs.size(), expected.epochs.size()) << copy;
     for (size_t i = 0; i < found.epochs.size(); ++i) {
-      EXPECT_EQ(found.epochs[i].acc.mean, expected.epochs[i].acc.mean);
-      EXPECT_EQ(found.epochs[i].acc.standard_error, expected.epochs[i].acc.standard_error);
+      const TaskResult &then = found.epochs[i].answers, &once = expected.epochs[i].answers;
+      EXPECT_EQ(found.epochs[i].score, expected.epochs[i].score);
+      EXPECT_EQ(then.acc.standard_error, once.acc.standard_error);
+      EXPECT_EQ(then.questions, once.questions);
     }
   }
 }
@@ -92,7 +94,7 @@ TEST_F(Finetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
 TEST_F(Finetuning, DoesNotDependOnTheNumberOfThreads) {
   const auto train = [&] {
     Transformer model = linear_model();
-    finetune(model, questions, settings(), judge());
+    finetune(model, lessons, settings(), judge());
     return copy_of(model);
   };
   EXPECT_TRUE(same_bits(test::with_threads(1, train), test::with_threads(5, train)));
@@ -103,11 +105,12 @@ TEST_F(Finetuning, AnotherRunIsRefusedByWhatDiffers) {
   options.checkpoint = scratch.path() / "run.training";
   options.run = {{"task", "none"}};
   Transformer model = linear_model();
-  finetune(model, questions, options, judge());
+  finetune(model, lessons, options, judge());
   options.resume = true;
   const auto refused = [&](const FinetuneOptions& other, const std::vector<EncodedQuestion>& asked,
                            Transformer on, std::string_view part) {
-    test::expect_error([&] { finetune(on, asked, other, judge()); }, {"run.training", part});
+    test::expect_error([&] { finetune(on, lessons_of(asked), other, judge()); },
+                       {"run.training", part});
   };
   FinetuneOptions other = options;
   other.learning_rate = 0.5;
@@ -129,7 +132,7 @@ TEST_F(Finetuning, ARunOfAnotherDeviceIsRefused) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = linear_model();
-  const FinetuneResult result = finetune(model, questions, options, judge());
+  const FinetuneResult result = finetune(model, lessons, options, judge());
   EXPECT_EQ(result.run["device"], "cpu");
   auto [tensors, metadata] = contents(options.checkpoint);
   std::string& run = metadata.at("dofla.run");
@@ -138,7 +141,7 @@ TEST_F(Finetuning, ARunOfAnotherDeviceIsRefused) {
   write_safetensors(options.checkpoint, tensors, metadata);
   options.resume = true;
   Transformer fresh = linear_model();
-  test::expect_error([&] { finetune(fresh, questions, options, judge()); },
+  test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
                      {"run.training", "began on cuda, this is cpu", "--device cuda"});
 }
 
@@ -147,7 +150,7 @@ TEST_F(Finetuning, ABrokenCheckpointIsRefused) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = linear_model();
-  finetune(model, questions, options, judge());
+  finetune(model, lessons, options, judge());
   const Contents file = contents(options.checkpoint);
   options.resume = true;
   const auto refused = [&](const std::string& name, const Tensor& instead, std::string_view part) {
@@ -157,17 +160,17 @@ TEST_F(Finetuning, ABrokenCheckpointIsRefused) {
     if (instead.defined()) broken.emplace_back(name, instead);
     write_safetensors(options.checkpoint, broken, file.metadata);
     Transformer fresh = linear_model();
-    test::expect_error([&] { finetune(fresh, questions, options, judge()); },
+    test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
                        {"run.training", name, part});
   };
   refused("history.loss", {}, "history.loss");
   refused("history.loss", Tensor::zeros({7}, DType::kF64), "at most 6");
   refused("history.loss", Tensor::zeros({6}), "numbers");
-  refused("history.accuracy", Tensor::zeros({3, 6}, DType::kF64), "rows of 7");
-  refused("history.accuracy", Tensor::zeros({2, 7}, DType::kF64), "expected 3 rows, found 2");
-  Tensor negative = Tensor::zeros({3, 7}, DType::kF64);
+  refused("history.judgements", Tensor::zeros({3, 7}, DType::kF64), "rows of 8");
+  refused("history.judgements", Tensor::zeros({2, 8}, DType::kF64), "expected 3 rows, found 2");
+  Tensor negative = Tensor::zeros({3, 8}, DType::kF64);
   negative.data<double>()[0] = -1;
-  refused("history.accuracy", negative, "-1");
+  refused("history.judgements", negative, "-1");
   const std::string weight = parameters(model, kEverything).front().first;
   for (const std::string& name : {weight, "moments." + weight + ".mean", "best." + weight}) {
     refused(name, {}, name);
@@ -182,7 +185,7 @@ TEST_F(Finetuning, PartsOfABatchAddUpToTheWhole) {
     options.batch = 12;
     options.part_tokens = part_tokens;
     Transformer model = linear_model();
-    Finetuner trainer(model, questions, options);
+    Finetuner trainer(model, lessons, options);
     trainer.take({});
     trainer.step();
     return std::pair(trainer.loss().back(), copy_of(model));
@@ -211,7 +214,7 @@ TEST_F(Finetuning, EveryEpochTakesEveryQuestionOnceInAnotherOrder) {
   options.learning_rate = 0;
   options.weight_decay = 0;
   Transformer model = linear_model();
-  const FinetuneResult result = finetune(model, questions, options, judge());
+  const FinetuneResult result = finetune(model, lessons, options, judge());
   ASSERT_EQ(result.loss.size(), 6u);  // 5, 5 and 2 of 12 questions, twice
   const auto sum = [&](size_t at) {
     return 5 * result.loss[at] + 5 * result.loss[at + 1] + 2 * result.loss[at + 2];
@@ -222,7 +225,7 @@ TEST_F(Finetuning, EveryEpochTakesEveryQuestionOnceInAnotherOrder) {
   EXPECT_NE(result.loss[0], result.loss[3]);
   options.seed = 1;
   Transformer again = linear_model();
-  EXPECT_NE(finetune(again, questions, options, judge()).loss[0], result.loss[0]);
+  EXPECT_NE(finetune(again, lessons, options, judge()).loss[0], result.loss[0]);
 }
 
 TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsOrTheLast) {
@@ -233,14 +236,13 @@ TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsOrTheLast) {
     std::vector<NamedTensors> seen;
     const double script[] = {0.9, 0.2, 0.5, 0.5, 0.4};  // before, then after every epoch
     const Judge scripted = [&](const Transformer& model) {
-      TaskResult result;
-      result.acc.mean = script[seen.size()];
+      const Judgement judgement = {script[seen.size()], {}};
       seen.push_back(copy_of(model));
-      return result;
+      return judgement;
     };
     Transformer model = load_model(checkpoint);
-    const FinetuneResult result = finetune(model, questions, options, scripted);
-    EXPECT_EQ(result.before.acc.mean, 0.9);
+    const FinetuneResult result = finetune(model, lessons, options, scripted);
+    EXPECT_EQ(result.before.score, 0.9);
     EXPECT_EQ(result.kept, keep_best ? 1 : 3);
     EXPECT_TRUE(same_bits(copy_of(model), seen[static_cast<size_t>(result.kept) + 1]));
     EXPECT_FALSE(same_bits(seen[2], seen[4]));
@@ -255,7 +257,7 @@ TEST_F(Finetuning, ARunawayStopsAndKeepsTheRunAsItWas) {
   options.checkpoint_every = 1;
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = load_model(checkpoint);
-  test::expect_error([&] { finetune(model, questions, options, judge()); },
+  test::expect_error([&] { finetune(model, lessons, options, judge()); },
                      {"step ", "lower learning rate", "run.training", "after step"});
   const Safetensors kept(options.checkpoint);
   for (const auto& [name, tensor] : parameters(model, kEverything))
@@ -274,7 +276,7 @@ TEST_F(Finetuning, StepsThatAreNotFiniteAreSkippedAndEndTheRun) {
   std::vector<EncodedQuestion> with_it = questions;
   for (EncodedQuestion& question : with_it) question.candidates[0].ids[0] = 0;
   FinetuneOptions options = settings();
-  test::expect_error([&] { finetune(model, with_it, options, judge()); },
+  test::expect_error([&] { finetune(model, lessons_of(with_it), options, judge()); },
                      {"last 6 steps were not finite"});
 }
 
@@ -282,12 +284,12 @@ TEST_F(Finetuning, AFullDiskLeavesTheLastCheckpoint) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = load_model(checkpoint);
-  finetune(model, questions, options, judge());
+  finetune(model, lessons, options, judge());
   const std::string before = read_text(options.checkpoint);
   {
     const test::FullDisk disk(1 << 16);
     Transformer other = load_model(checkpoint);
-    test::expect_error([&] { finetune(other, questions, options, judge()); },
+    test::expect_error([&] { finetune(other, lessons, options, judge()); },
                        {"run.training", "cannot write"});
   }
   EXPECT_EQ(read_text(options.checkpoint), before);
@@ -296,11 +298,11 @@ TEST_F(Finetuning, AFullDiskLeavesTheLastCheckpoint) {
 TEST_F(Finetuning, MisuseIsRefused) {
   Transformer model = load_model(checkpoint);
   const auto refused = [&](const FinetuneOptions& options) {
-    EXPECT_THROW(finetune(model, questions, options, judge()), std::invalid_argument);
+    EXPECT_THROW(finetune(model, lessons, options, judge()), std::invalid_argument);
   };
   FinetuneOptions options = settings();
-  EXPECT_THROW(finetune(model, {}, options, judge()), std::invalid_argument);
-  EXPECT_THROW(finetune(model, questions, options, {}), std::invalid_argument);
+  EXPECT_THROW(finetune(model, Lessons(), options, judge()), std::invalid_argument);
+  EXPECT_THROW(finetune(model, lessons, options, {}), std::invalid_argument);
   options.batch = 0;
   refused(options);
   options = settings();

@@ -90,6 +90,12 @@ __global__ void sum_squares(int64_t count, const float* __restrict__ x, double* 
   if (threadIdx.x == 0) sums[blockIdx.x] = parts[0];
 }
 
+template <class T>
+__global__ void round_elements(int64_t count, const float* __restrict__ x, T* __restrict__ y) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i < count) y[i] = from_float<T>(x[i]);
+}
+
 __global__ void adam_elements(AdamFactors f, int64_t count, const float* __restrict__ gradient,
                               float* __restrict__ mean, float* __restrict__ square,
                               float* __restrict__ parameter) {
@@ -141,6 +147,15 @@ cudaError_t launch_multiply(Element element, int64_t count, const void* y, void*
 
 cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream) {
   return launch_update(Element::kF32, count, nullptr, x, Scale{factor}, stream);
+}
+
+cudaError_t launch_round(int64_t count, const float* x, void* y, Element element,
+                         cudaStream_t stream) {
+  return with_type(element, [&](auto zero) {
+    if (count > 0)
+      round_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
+          count, x, static_cast<decltype(zero)*>(y));
+  });
 }
 
 cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cudaStream_t stream) {

@@ -21,6 +21,10 @@ cudaError_t launch_multiply(Element element, int64_t count, const void* y, void*
 // x *= factor
 cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream);
 
+// y = x, rounded to the type of y
+cudaError_t launch_round(int64_t count, const float* x, void* y, Element element,
+                         cudaStream_t stream);
+
 // Parts of Σ x² in double, always the same for the same x; `sums` takes kSquareSums of them.
 constexpr int kSquareSums = 256;
 cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cudaStream_t stream);

@@ -163,9 +163,12 @@ void cross_entropy_backward(const Tensor& x, const Linear& head, const Tensor& t
         Matrix left = grad_logits;
         left.transposed = true;
         require(!head_gradient->input_major, "cross_entropy: expected a head [V, C]");
-        gemm(x.device().context(), {.beta = 1}, panel.vocabulary, head.inputs(), end - begin, left,
-             rows_of(x.slice(begin, end)), head_gradient->weight.mutable_raw(), Element::kF32,
-             head_gradient->weight.size(1));
+        Tensor& to = head_gradient->weight;
+        for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
+          gemm(x.device().context(), {.beta = 1}, count, head.inputs(), end - begin,
+               from_row(left, first), rows_of(x.slice(begin, end)),
+               const_cast<void*>(from_row(rows_of(to), first).data), Element::kF32, to.size(1));
+        });
       });
 }
 

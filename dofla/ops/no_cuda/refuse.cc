@@ -39,6 +39,7 @@ void multiply(Tensor&, const Tensor&) { refuse(); }
 void add(Tensor&, const Tensor&) { refuse(); }
 
 void adam_step(const Tensor&, const AdamOptions&, AdamMoments&, Tensor&) { refuse(); }
+void round_parameter(const Tensor&, Tensor&) { refuse(); }
 double sum_of_squares(std::span<const Tensor>) { refuse(); }
 void scale(float, Tensor&) { refuse(); }
 

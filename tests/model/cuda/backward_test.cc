@@ -1,6 +1,8 @@
-// Gradients of whole models in float32 on a GPU: against PyTorch's for every parameter of every
-// fixture, and against the CPU's for linear attention.
+// Gradients of whole models on a GPU: in float32 against PyTorch's for every parameter of every
+// fixture, and against the CPU's for linear attention; with BF16 copies of the weights against
+// those in float32.
 #include <algorithm>
+#include <cmath>
 
 #include "dofla/distill/feature_map.h"
 #include "dofla/linear/linear_model.h"
@@ -80,6 +82,35 @@ TEST_F(CudaGradients, OfLinearModelsAreThoseOfTheCpu) {
       EXPECT_EQ(found.gradients[i].first, name);
       test::expect_near(found.gradients[i].second, reference,
                         tolerance(cpu.config(), ids, reference), fixture + ": " + name);
+    }
+  }
+}
+
+// Every number between two operations is rounded to BF16, by at most 2⁻⁹ of it: twelve times a
+// layer there and back, and at either end.
+TEST_F(CudaGradients, WithBf16CopiesAreThoseOfFloat32) {
+  const auto relative_error = [](const NamedTensors& found, const NamedTensors& expected) {
+    double off = 0, all = 0;
+    for (size_t i = 0; i < found.size(); ++i)
+      for (int64_t j = 0; j < found[i].second.count(); ++j) {
+        const double e = expected[i].second.data<float>()[j];
+        off += std::pow(found[i].second.data<float>()[j] - e, 2);
+        all += e * e;
+      }
+    return std::sqrt(off / all);
+  };
+  for (const std::string& fixture : test::fixture_models()) {
+    const Checkpoint checkpoint(test::fixtures() / fixture);
+    const Tensor ids =
+        Safetensors(test::fixtures() / fixture / "expected.safetensors").tensor("input_ids");
+    Transformer softmax(checkpoint, gpu, DType::kF32), linear = linear_model(checkpoint, gpu);
+    for (Transformer* model : {&softmax, &linear}) {
+      const Differentiated expected = differentiate(*model, ids);
+      model->make_trainable();
+      const Differentiated found = differentiate(*model, ids);
+      const double tolerance = static_cast<double>(12 * model->config().layers + 2) * 0x1p-9;
+      EXPECT_LT(relative_error(found.gradients, expected.gradients), tolerance) << fixture;
+      EXPECT_NEAR(found.loss, expected.loss, tolerance * expected.loss) << fixture;
     }
   }
 }

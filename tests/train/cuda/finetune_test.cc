@@ -1,4 +1,5 @@
-// Fine-tuning on a GPU: as on the CPU, up to the rounding of float32.
+// Fine-tuning on a GPU: with products in float32 as on the CPU, up to rounding, and with BF16
+// copies of the weights as it is done.
 #include "dofla/train/finetune.h"
 
 #include <cmath>
@@ -46,8 +47,9 @@ class CudaFinetuning : public test::OnGpu, protected test::FinetuneCase {
 // 2 · rate · √N · relative · |g|. Twice that leaves room for gradients that grow.
 TEST_F(CudaFinetuning, FollowsTheCpu) {
   Transformer cpu = linear_model(), there = linear_model(gpu);
-  const FinetuneResult expected = finetune(cpu, questions, settings(), judge());
-  const FinetuneResult found = finetune(there, questions, settings(), judge());
+  there.make_trainable(DType::kF32);
+  const FinetuneResult expected = finetune(cpu, lessons, settings(), judge());
+  const FinetuneResult found = finetune(there, lessons, settings(), judge());
   int64_t count = 0;
   for (const auto& [name, tensor] : parameters(cpu, kEverything)) count += tensor.count();
   const double step = 4 * settings().learning_rate * std::sqrt(static_cast<double>(count)) *
@@ -73,7 +75,7 @@ TEST_F(CudaFinetuning, LearnsABatchByHeart) {
     options.keep_best = false;
     options.recompute = model == &linear;
     const FinetuneResult result =
-        finetune(*model, few, options, [](const Transformer&) { return TaskResult(); });
+        finetune(*model, lessons_of(few), options, [](const Transformer&) { return Judgement(); });
     EXPECT_EQ(evaluate_task(*model, few).acc.mean, 1);
     EXPECT_GT(result.loss.front(), 1);
     EXPECT_LT(result.loss.back(), 0.01);
@@ -92,13 +94,13 @@ TEST_F(CudaFinetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
     fs::copy_file(options.checkpoint, to);
     copies.insert(to);
   };
-  const FinetuneResult expected = finetune(whole, questions, options, judge(), keep);
+  const FinetuneResult expected = finetune(whole, lessons, options, judge(), keep);
   ASSERT_EQ(copies.size(), 6u);
   options.resume = true;
   for (const fs::path& copy : copies) {
     options.checkpoint = copy;
     Transformer resumed = linear_model(gpu);
-    const FinetuneResult found = finetune(resumed, questions, options, judge());
+    const FinetuneResult found = finetune(resumed, lessons, options, judge());
     EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
     EXPECT_EQ(found.loss, expected.loss) << copy;
     EXPECT_EQ(found.kept, expected.kept) << copy;
@@ -111,9 +113,9 @@ TEST_F(CudaFinetuning, GoesOnWhereItBeganOnly) {
   const auto begin_and_resume = [&](const Device& first, const Device& second) {
     options.resume = false;
     Transformer begun = linear_model(first), resumed = linear_model(second);
-    finetune(begun, questions, options, judge());
+    finetune(begun, lessons, options, judge());
     options.resume = true;
-    finetune(resumed, questions, options, judge());
+    finetune(resumed, lessons, options, judge());
   };
   test::expect_error([&] { begin_and_resume(gpu, Device()); },
                      {"run.training", "began on cuda, this is cpu", "--device cuda"});
@@ -125,7 +127,7 @@ TEST_F(CudaFinetuning, WritesTheModelThatItTrained) {
   const fs::path folder = scratch.path() / "tuned";
   fs::create_directory(folder);
   Transformer model = load_model(checkpoint, gpu, DType::kF32);
-  const FinetuneResult result = finetune(model, questions, settings(), judge());
+  const FinetuneResult result = finetune(model, lessons, settings(), judge());
   write_trained_model(folder, checkpoint, model, result.run);
   EXPECT_TRUE(same_bits(copy_of(load_model(Checkpoint(folder))), copy_of(model)));
   EXPECT_FALSE(same_bits(copy_of(load_model(checkpoint)), copy_of(model)));
@@ -141,9 +143,28 @@ TEST_F(CudaFinetuning, StepsThatAreNotFiniteAreLeftOut) {
   EXPECT_EQ(test::largest(here(p)), 0);
 }
 
+// What is computed with are the parameters, rounded; norms are the very same.
+TEST_F(CudaFinetuning, CopiesFollowTheParameters) {
+  Transformer model = linear_model(gpu);
+  finetune(model, lessons, settings(), judge());
+  const NamedTensors& copies = model.weights().parameters;
+  ASSERT_EQ(copies.size(), model.parameters().size());
+  int64_t rounded = 0;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const Tensor parameter = here(model.parameters()[i].second);
+    EXPECT_EQ(copies[i].first, model.parameters()[i].first);
+    rounded += copies[i].second.dtype() == DType::kBF16;
+    EXPECT_TRUE(test::same_bits(here(copies[i].second),
+                                parameter.to(copies[i].second.dtype()).to(DType::kF32)))
+        << copies[i].first;
+  }
+  EXPECT_EQ(model.weights().final_norm.weight.dtype(), DType::kF32);
+  EXPECT_GT(rounded, 7 * model.config().layers);
+}
+
 TEST_F(CudaFinetuning, WeightsInBf16AreRefused) {
   Transformer model = load_model(checkpoint, gpu);
-  EXPECT_THROW(finetune(model, questions, settings(), judge()), std::invalid_argument);
+  EXPECT_THROW(finetune(model, lessons, settings(), judge()), std::invalid_argument);
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+// The parts of `dofla finetune`: what all training has in common, and what it is on.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/device_option.h"
+#include "cli/output.h"
+#include "cli/training_run.h"
+#include "dofla/train/finetune.h"
+
+namespace dofla::cli {
+
+struct FinetuneArguments {
+  ModelArgument model;
+  DeviceOption device;
+  TrainingRun training;
+  std::optional<int64_t> epochs, batch;
+  std::optional<double> learning_rate;
+  FinetuneOptions job;
+  bool json = false;
+
+  // The options as given, and where they are not those of `otherwise`.
+  FinetuneOptions complete(const FinetuneOptions& otherwise) const;
+};
+
+// --task and what belongs to it.
+class FinetuneTask {
+ public:
+  void add(CLI::App& app);
+  bool given() const { return !task_.empty(); }
+  void run(const FinetuneArguments& arguments) const;
+
+ private:
+  std::string task_, data_;
+  int64_t limit_ = 0, evaluate_limit_ = 0;  // 0: all questions
+};
+
+// --data and what belongs to it.
+class FinetuneText {
+ public:
+  void add(CLI::App& app);
+  void run(const FinetuneArguments& arguments) const;
+
+ private:
+  TextArguments text_;
+  int64_t held_out_ = 16;
+};
+
+FinetuneOptions text_finetune_options();  // where nothing else is said
+
+struct Finetuned {
+  FinetuneResult result;
+  double seconds = 0;
+
+  double loss(size_t epoch) const;  // the mean of its steps, without those that were skipped
+};
+
+// Trains and writes the model's folder. A judge tells of its own progress.
+using MakeJudge = std::function<Judge(const Progress& progress)>;
+Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
+                             Transformer& model, const Lessons& lessons, const FinetuneOptions& job,
+                             const MakeJudge& make_judge);
+
+// What a table ends with.
+void print_skipped(const FinetuneResult& result);
+void remark_on_kept(const FinetuneArguments& arguments, const Finetuned& tuned);
+
+}  // namespace dofla::cli

@@ -1,0 +1,109 @@
+#include <cmath>
+#include <limits>
+
+#include "cli/finetune.h"
+#include "cli/progress_bar.h"
+#include "dofla/evaluate/next_token.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/pipeline.h"
+
+namespace dofla::cli {
+namespace {
+
+// The loss on the held-out windows with its sign turned; the worst there is where it is not finite.
+Judgement judge_by(const std::vector<TokenIds>& held_out, const Transformer& model,
+                   const Progress& progress) {
+  size_t at = 0;
+  const NextSequence next = [&](TokenIds& ids) {
+    if (at == held_out.size()) return false;
+    ids = held_out[at++];
+    return true;
+  };
+  const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
+  const double loss = evaluate_next_token(model, next, tokens, progress).loss;
+  return {std::isfinite(loss) ? -loss : -std::numeric_limits<double>::infinity(), {}};
+}
+
+OrderedJson to_json(const DistillText& text, const Finetuned& tuned) {
+  const FinetuneResult& result = tuned.result;
+  OrderedJson epochs = OrderedJson::array();
+  for (size_t i = 0; i < result.epochs.size(); ++i)
+    epochs.push_back({{"loss", tuned.loss(i)}, {"held_out_loss", -result.epochs[i].score}});
+  return {{"train_windows", text.train.size()},
+          {"held_out_windows", text.held_out.size()},
+          {"steps", result.loss.size()},
+          {"skipped_steps", result.skipped()},
+          {"before", {{"held_out_loss", -result.before.score}}},
+          {"epochs", std::move(epochs)},
+          {"kept", result.kept + 1},
+          {"seconds", tuned.seconds}};
+}
+
+void print_table(const DistillText& text, const FinetuneOptions& job, const Finetuned& tuned) {
+  const FinetuneResult& result = tuned.result;
+  const auto windows = [](const std::vector<TokenIds>& of) {
+    return counted(static_cast<int64_t>(of.size()), "window");
+  };
+  print(fmt::format("{} of {} tokens, {} of {}, learning rate {:g}; judged by {}\n",
+                    windows(text.train), text.train.front().size(),
+                    counted(static_cast<int64_t>(result.loss.size()), "step"), job.batch,
+                    job.learning_rate, windows(text.held_out)));
+  print(fmt::format("{:<10} {:>8}  {:>8}\n", "epoch", "loss", "held out"));
+  print(fmt::format("{:<10} {:>8}  {:>8.4f}\n", "before", "", -result.before.score));
+  for (size_t i = 0; i < result.epochs.size(); ++i)
+    print(fmt::format(
+        "{:<10} {:>8.4f}  {:>8.4f}\n",
+        fmt::format("{}{}", i + 1, static_cast<int64_t>(i) == result.kept ? " kept" : ""),
+        tuned.loss(i), -result.epochs[i].score));
+  print_skipped(result);
+}
+
+}  // namespace
+
+FinetuneOptions text_finetune_options() {
+  FinetuneOptions options;
+  options.epochs = 1;
+  options.batch = 8;
+  options.learning_rate = 1e-4;
+  options.checkpoint_every = 500;
+  return options;
+}
+
+void FinetuneText::add(CLI::App& app) {
+  text_.add(app);
+  add_number(app, "--held-out", held_out_, "last windows of the text, kept to judge the model by",
+             "T", whole_from(1))
+      ->capture_default_str();
+  for (const char* name : {"--data", "--ids", "--length", "--sequences", "--held-out"})
+    app.get_option(name)->excludes("--task");
+}
+
+void FinetuneText::run(const FinetuneArguments& arguments) const {
+  FinetuneOptions job = arguments.complete(text_finetune_options());
+  const Checkpoint checkpoint(arguments.model.folder());
+  DistillText text;
+  {
+    ProgressBar bar;
+    const TextArguments::Sequences sequences =
+        text_.open(checkpoint.folder(), checkpoint.config(), bar.progress());
+    std::vector<TokenIds> windows;
+    for (TokenIds window; sequences.next(window);) windows.push_back(window);
+    text = split_held_out(std::move(windows), held_out_);
+  }
+  job.run = {{"sequence_length", text.train.front().size()},
+             {"held_out_windows", text.held_out.size()},
+             {"held_out", fingerprint_of(text.held_out)}};
+  Transformer model = load_model(checkpoint, arguments.device.get(), DType::kF32);
+  const MakeJudge judge = [&](const Progress& progress) {
+    return [&text, progress](const Transformer& now) {
+      return judge_by(text.held_out, now, progress);
+    };
+  };
+  const Finetuned tuned =
+      finetune_and_write(arguments, checkpoint, model, lessons_of(text.train), job, judge);
+  if (arguments.json) return print_json(to_json(text, tuned));
+  print_table(text, job, tuned);
+  remark_on_kept(arguments, tuned);
+}
+
+}  // namespace dofla::cli

@@ -1,0 +1,98 @@
+#include "dofla/train/lessons.h"
+
+#include <algorithm>
+
+#include "dofla/core/fingerprint.h"
+#include "dofla/train/candidate_gradient.h"
+#include "dofla/train/next_token_gradient.h"
+
+namespace dofla {
+namespace {
+
+std::string fingerprint(const std::vector<EncodedQuestion>& questions) {
+  Fingerprint print;
+  for (const EncodedQuestion& question : questions) {
+    print.add(static_cast<uint64_t>(question.gold));
+    for (const Candidate& candidate : question.candidates) {
+      print.add(static_cast<uint64_t>(candidate.scored_from));
+      for (const int64_t id : candidate.ids) print.add(static_cast<uint64_t>(id));
+    }
+  }
+  return print.text();
+}
+
+// Questions in parts whose tokens, padding included, are within the limit; long ones with long
+// ones.
+std::vector<std::vector<const EncodedQuestion*>> parts_of(std::vector<const EncodedQuestion*> batch,
+                                                          int64_t most) {
+  std::ranges::stable_sort(
+      batch, {}, [](const EncodedQuestion* question) { return batch_shape(*question).tokens; });
+  std::vector<std::vector<const EncodedQuestion*>> parts;
+  int64_t sequences = 0;
+  for (const EncodedQuestion* question : batch) {
+    const BatchShape shape = batch_shape(*question);
+    if (parts.empty() || (sequences + shape.sequences) * shape.tokens > most) {
+      parts.emplace_back();
+      sequences = 0;
+    }
+    parts.back().push_back(question);
+    sequences += shape.sequences;
+  }
+  return parts;
+}
+
+Tensor to_batch(const std::vector<TokenIds>& windows, std::span<const int64_t> which) {
+  const auto length = static_cast<int64_t>(windows.front().size());
+  Tensor ids({static_cast<int64_t>(which.size()), length}, DType::kI64);
+  int64_t* row = ids.data<int64_t>();
+  for (const int64_t i : which) row = std::ranges::copy(windows[static_cast<size_t>(i)], row).out;
+  return ids;
+}
+
+}  // namespace
+
+int64_t part_tokens_for(const Device& device) {
+  return device.is_cuda() ? 16384 : 2048;
+}
+
+Lessons lessons_of(const std::vector<EncodedQuestion>& questions) {
+  Lessons lessons = {static_cast<int64_t>(questions.size()),
+                     {{"questions", questions.size()}, {"text", fingerprint(questions)}},
+                     {}};
+  lessons.differentiate = [&questions](const Transformer& model, std::span<const int64_t> which,
+                                       double share, const StepMemory& memory,
+                                       Gradients& gradients) {
+    std::vector<const EncodedQuestion*> batch;
+    for (const int64_t i : which) batch.push_back(&questions[static_cast<size_t>(i)]);
+    double loss = 0;
+    for (const auto& part : parts_of(std::move(batch), memory.part_tokens))
+      loss += candidate_gradient(model, part, share, memory.recompute, gradients);
+    return loss;
+  };
+  return lessons;
+}
+
+Lessons lessons_of(const std::vector<TokenIds>& windows) {
+  for (const TokenIds& window : windows)
+    require(window.size() == windows.front().size(), "lessons: windows of {} and {} tokens",
+            windows.front().size(), window.size());
+  Lessons lessons = {static_cast<int64_t>(windows.size()),
+                     {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
+                     {}};
+  lessons.differentiate = [&windows](const Transformer& model, std::span<const int64_t> which,
+                                     double share, const StepMemory& memory, Gradients& gradients) {
+    const auto length = static_cast<int64_t>(windows.front().size());
+    const auto most = static_cast<size_t>(std::max<int64_t>(memory.part_tokens / length, 1));
+    double loss = 0;
+    for (size_t begin = 0; begin < which.size(); begin += most) {
+      const auto part = which.subspan(begin, std::min(most, which.size() - begin));
+      const auto count = static_cast<double>(part.size());
+      loss += count * next_token_gradient(model, to_batch(windows, part), memory.recompute,
+                                          gradients, count * share);
+    }
+    return loss;
+  };
+  return lessons;
+}
+
+}  // namespace dofla

@@ -1,0 +1,42 @@
+// What a model is fine-tuned on: examples of which every optimizer step takes some.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "dofla/core/json.h"
+#include "dofla/data/batches.h"
+#include "dofla/data/tasks/candidate.h"
+#include "dofla/model/transformer.h"
+
+namespace dofla {
+
+// How much memory a step may take, whatever its batch.
+struct StepMemory {
+  // It is taken in parts of at most so many tokens, but at least an example.
+  int64_t part_tokens = 2048;
+  bool recompute = false;  // less memory for a third more time: Tape::recompute
+};
+
+// Parts that keep a device busy: a GPU wants many tokens at once.
+int64_t part_tokens_for(const Device& device);
+
+struct Lessons {
+  int64_t count = 0;
+  Json about;  // what tells them from others
+  // The sum of the losses of some examples, in nats; the gradients of `share` times it are added.
+  std::function<double(const Transformer& model, std::span<const int64_t> which, double share,
+                       const StepMemory& memory, Gradients& gradients)>
+      differentiate;
+};
+
+// Each asks for the right one of its candidates (candidate_gradient.h). The questions must outlive
+// the lessons.
+Lessons lessons_of(const std::vector<EncodedQuestion>& questions);
+
+// The loss of a window is the mean over its tokens (next_token_gradient.h). Windows are equally
+// long, and must outlive the lessons.
+Lessons lessons_of(const std::vector<TokenIds>& windows);
+
+}  // namespace dofla

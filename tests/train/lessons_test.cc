@@ -1,0 +1,88 @@
+// What fine-tuning learns from: losses as evaluation has them, and parts that add up.
+#include "dofla/train/lessons.h"
+
+#include <gtest/gtest.h>
+
+#include "dofla/evaluate/next_token.h"
+#include "dofla/ops/adam.h"
+#include "tests/support/finetune_case.h"
+#include "tests/support/tolerance.h"
+
+namespace dofla {
+namespace {
+
+class LessonsOfText : public testing::Test, protected test::FinetuneCase {
+ protected:
+  static std::vector<TokenIds> some_windows(size_t count) {
+    std::vector<TokenIds> windows(count, TokenIds(24));
+    for (size_t i = 0; i < count; ++i)
+      for (size_t t = 0; t < windows[i].size(); ++t)
+        windows[i][t] = static_cast<int64_t>(3 + (i * 24 + t) * 131 % 500);
+    return windows;
+  }
+  const std::vector<TokenIds> windows = some_windows(5);
+  const Lessons text = lessons_of(windows);
+  const Transformer model = linear_model();
+};
+
+TEST_F(LessonsOfText, HaveTheLossThatEvaluationReports) {
+  Gradients gradients = new_gradients(model, kEverything);
+  const std::vector<int64_t> which = {4, 1, 2};
+  const double loss = text.differentiate(model, which, 1, {}, gradients);
+  double expected = 0;
+  for (const int64_t i : which)
+    expected += next_token_loss(model, windows[static_cast<size_t>(i)]).loss;
+  const ModelConfig& config = model.config();
+  EXPECT_NEAR(loss, expected,
+              test::float32_tolerance(config.vocabulary, 4 * config.layers, expected));
+}
+
+TEST_F(LessonsOfText, PartsAddUpToTheWhole) {
+  const std::vector<int64_t> which = {0, 1, 2, 3, 4};
+  const auto differentiate = [&](int64_t part_tokens) {
+    Gradients gradients = new_gradients(model, kEverything);
+    const double loss = text.differentiate(model, which, 0.2, {part_tokens, false}, gradients);
+    return std::pair(loss, parameters(gradients));
+  };
+  const auto [whole_loss, whole] = differentiate(1 << 20);
+  const ModelConfig& config = model.config();
+  const int64_t longest = std::max({config.vocabulary, config.mlp_width, int64_t{5 * 24}});
+  for (const int64_t part_tokens : {1, 48}) {  // a window at a time; two, two and one
+    const auto [loss, gradients] = differentiate(part_tokens);
+    EXPECT_NEAR(loss, whole_loss, test::float32_tolerance(longest, 4 * config.layers, whole_loss));
+    for (size_t i = 0; i < whole.size(); ++i)
+      test::expect_near(
+          gradients[i].second, whole[i].second,
+          test::float32_tolerance(longest, 12 * config.layers, test::largest(whole[i].second)),
+          whole[i].first);
+  }
+}
+
+TEST_F(LessonsOfText, AreLearntByHeart) {
+  FinetuneOptions options;
+  options.epochs = 40;
+  options.batch = 5;
+  options.learning_rate = 5e-3;
+  const Judge judge = [&](const Transformer& now) {
+    double loss = 0;
+    for (const TokenIds& window : windows) loss += next_token_loss(now, window).loss;
+    return Judgement{-loss / static_cast<double>(windows.size()), {}};
+  };
+  Transformer learner = linear_model();
+  const FinetuneResult result = finetune(learner, text, options, judge);
+  EXPECT_EQ(result.skipped(), 0);
+  EXPECT_EQ(judge(learner).score, result.epochs[static_cast<size_t>(result.kept)].score);
+  EXPECT_LT(-result.epochs.back().score, 0.1 * -result.before.score);
+}
+
+TEST_F(LessonsOfText, TellTextsApart) {
+  std::vector<TokenIds> other = windows;
+  other[3][7] += 1;
+  EXPECT_EQ(lessons_of(windows).about, text.about);
+  EXPECT_NE(lessons_of(other).about, text.about);
+  other[3].pop_back();
+  EXPECT_THROW(lessons_of(other), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dofla
