@@ -50,6 +50,10 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
   add_number(app, "--lr", arguments.learning_rate,
              "learning rate, which falls linearly to 0 (left out: see below)", "R",
              real_between(0, 1e3));
+  add_number(app, "--feature-rate", job.feature_rate,
+             "times --lr is the learning rate of a linear model's features", "F",
+             real_between(0, 1e6))
+      ->capture_default_str();
   add_number(app, "--weight-decay", job.weight_decay,
              "of matrices, not of norms, biases and features", "W", real_between(0, 1e3))
       ->capture_default_str();
@@ -138,7 +142,8 @@ Command add_finetune(CLI::App& program) {
       "float32; a GPU computes with bf16 copies.\n\n"
       "What is left out is for tasks as in the paper for GPT-2:\n" +
       settings_table() +
-      "\nExample:\n  dofla finetune gpt2-linear --data wiki.jsonl.zst --out gpt2-tuned\n"
+      "\nExample:\n  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --out "
+      "gpt2-tuned\n"
       "  dofla finetune gpt2-linear --task arc_easy --task-data tasks --out gpt2-arc\n\n"
       "JSON:\n  {\"task\", \"train_questions\", \"train_truncated\", \"steps\", "
       "\"skipped_steps\",\n"

@@ -46,6 +46,7 @@ class FinetuneText {
 
  private:
   TextArguments text_;
+  std::string teacher_;
   int64_t held_out_ = 16;
 };
 

@@ -3,6 +3,7 @@
 
 #include "cli/finetune.h"
 #include "cli/progress_bar.h"
+#include "dofla/core/error.h"
 #include "dofla/evaluate/next_token.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/pipeline.h"
@@ -22,6 +23,14 @@ Judgement judge_by(const std::vector<TokenIds>& held_out, const Transformer& mod
   const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
   const double loss = evaluate_next_token(model, next, tokens, progress).loss;
   return {std::isfinite(loss) ? -loss : -std::numeric_limits<double>::infinity(), {}};
+}
+
+void require_same_vocabulary(const Checkpoint& student, const Transformer& teacher,
+                             const std::string& teacher_folder) {
+  const int64_t found = teacher.config().vocabulary, expected = student.config().vocabulary;
+  if (found != expected)
+    fail("{}: a vocabulary of {}, that of {} has {}: a teacher has the tokens of its student",
+         teacher_folder, found, student.folder().string(), expected);
 }
 
 OrderedJson to_json(const DistillText& text, const Finetuned& tuned) {
@@ -74,7 +83,11 @@ void FinetuneText::add(CLI::App& app) {
   add_number(app, "--held-out", held_out_, "last windows of the text, kept to judge the model by",
              "T", whole_from(1))
       ->capture_default_str();
-  for (const char* name : {"--data", "--ids", "--length", "--sequences", "--held-out"})
+  app.add_option("--teacher", teacher_,
+                 "learn this model's distribution of the next token instead of the\n"
+                 "token alone")
+      ->type_name("MODEL");
+  for (const char* name : {"--data", "--ids", "--length", "--sequences", "--held-out", "--teacher"})
     app.get_option(name)->excludes("--task");
 }
 
@@ -93,14 +106,22 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   job.run = {{"sequence_length", text.train.front().size()},
              {"held_out_windows", text.held_out.size()},
              {"held_out", fingerprint_of(text.held_out)}};
-  Transformer model = load_model(checkpoint, arguments.device.get(), DType::kF32);
+  const Device device = arguments.device.get();
+  std::optional<Transformer> teacher;
+  if (!teacher_.empty()) {
+    teacher.emplace(load_model(Checkpoint(teacher_), device));
+    require_same_vocabulary(checkpoint, *teacher, teacher_);
+    job.run["teacher"] = teacher_;
+  }
+  Transformer model = load_model(checkpoint, device, DType::kF32);
   const MakeJudge judge = [&](const Progress& progress) {
     return [&text, progress](const Transformer& now) {
       return judge_by(text.held_out, now, progress);
     };
   };
   const Finetuned tuned =
-      finetune_and_write(arguments, checkpoint, model, lessons_of(text.train), job, judge);
+      finetune_and_write(arguments, checkpoint, model,
+                         lessons_of(text.train, teacher ? &*teacher : nullptr), job, judge);
   if (arguments.json) return print_json(to_json(text, tuned));
   print_table(text, job, tuned);
   remark_on_kept(arguments, tuned);

@@ -5,8 +5,8 @@
 
 #include "dofla/model/layers.h"
 #include "dofla/model/softmax_attention.h"
-#include "dofla/ops/adam.h"
 #include "dofla/ops/embedding.h"
+#include "dofla/ops/rounding.h"
 
 namespace dofla {
 namespace {
@@ -96,7 +96,7 @@ void Transformer::make_trainable(DType products) {
 void Transformer::follow_parameters() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Tensor& copy = weights_.parameters[i].second;
-    if (copy.dtype() != DType::kF32) round_parameter(parameters_[i].second, copy);
+    if (copy.dtype() != DType::kF32) round_into(parameters_[i].second, copy);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "dofla/core/parallel.h"
-#include "dofla/ops/adam.h"
+#include "dofla/ops/rounding.h"
 
 namespace dofla {
 namespace {
@@ -125,7 +125,7 @@ Weights rounded_copies(const Weights& weights) {
   return transform(weights, [&](const Tensor& tensor) {
     if (norms.contains(tensor.raw())) return tensor;
     Tensor copy(tensor.shape(), DType::kBF16, tensor.device());
-    round_parameter(tensor, copy);
+    round_into(tensor, copy);
     return copy;
   });
 }

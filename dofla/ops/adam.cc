@@ -48,13 +48,6 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
   step(gradient, options, moments, parameter);
 }
 
-void round_parameter(const Tensor& parameter, Tensor& copy) {
-  require_f32(parameter, "parameter");
-  require_shape(copy, parameter.shape(), "adam: copy of a parameter");
-  if (copy.device().is_cuda()) return cuda::round_parameter(parameter, copy);
-  copy.assign(parameter.to(copy.dtype()));
-}
-
 double global_norm(std::span<const Tensor> gradients) {
   if (gradients.empty()) return 0;
   const Device& device = gradients.front().device();

@@ -31,10 +31,6 @@ AdamFactors adam_factors(const AdamOptions& options, int64_t step);  // of step 
 void adam_step(const Tensor& gradient,  // shaped like the parameter, F32
                const AdamOptions& options, AdamMoments& moments, Tensor& parameter);
 
-// The copy that a GPU computes with: a parameter rounded to the type of the copy.
-void round_parameter(const Tensor& parameter,  // F32
-                     Tensor& copy);            // of the same shape, F32 or BF16
-
 // The Euclidean norm of all gradients together, in double; not finite if any of them is not.
 double global_norm(std::span<const Tensor> gradients);
 

@@ -31,6 +31,18 @@ void check_targets(const Tensor& x, const Linear& head, const Tensor& targets) {
             "cross_entropy: target {} outside the vocabulary of {}", id[i], vocabulary);
 }
 
+CrossEntropyGradients new_head_gradients(const Tensor& x, const Linear& head,
+                                         const Tensor& grad_loss, const Linear* head_gradient) {
+  check(x, head);
+  require_shape(grad_loss, {x.size(0)}, "head gradients: grad_loss");
+  if (head_gradient != nullptr) {
+    check_gradient(x, *head_gradient);
+    require_shape(head_gradient->weight, head.weight.shape(), "head gradients: weight");
+  }
+  return {Tensor::zeros({x.size(0)}, DType::kF32, x.device()),
+          Tensor::zeros(x.shape(), x.dtype(), x.device())};
+}
+
 }  // namespace
 
 Linear transposed(const Linear& linear) {
@@ -109,18 +121,24 @@ Tensor cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets)
 CrossEntropyGradients cross_entropy_backward(const Tensor& x, const Linear& head,
                                              const Tensor& targets, const Tensor& grad_loss,
                                              Linear* head_gradient) {
-  check(x, head);
   check_targets(x, head, targets);
-  require_shape(grad_loss, {x.size(0)}, "cross_entropy_backward: grad_loss");
-  if (head_gradient != nullptr) {
-    check_gradient(x, *head_gradient);
-    require_shape(head_gradient->weight, head.weight.shape(), "cross_entropy_backward: gradient");
-  }
-  CrossEntropyGradients gradients = {Tensor::zeros({x.size(0)}, DType::kF32, x.device()),
-                                     Tensor::zeros(x.shape(), x.dtype(), x.device())};
+  CrossEntropyGradients gradients = new_head_gradients(x, head, grad_loss, head_gradient);
   const auto run =
       x.device().is_cuda() ? cuda::cross_entropy_backward : cpu::cross_entropy_backward;
   run(x, head, targets, grad_loss, gradients, head_gradient);
+  return gradients;
+}
+
+CrossEntropyGradients imitation_backward(const Tensor& x, const Linear& head,
+                                         const Tensor& teacher_x, const Linear& teacher_head,
+                                         const Tensor& grad_loss, Linear* head_gradient) {
+  check(teacher_x, teacher_head);
+  require(teacher_x.size(0) == x.size(0) && teacher_head.outputs() == head.outputs(),
+          "imitation: {} rows and a vocabulary of {}, of the teacher {} and {}", x.size(0),
+          head.outputs(), teacher_x.size(0), teacher_head.outputs());
+  CrossEntropyGradients gradients = new_head_gradients(x, head, grad_loss, head_gradient);
+  const auto run = x.device().is_cuda() ? cuda::imitation_backward : cpu::imitation_backward;
+  run(x, head, teacher_x, teacher_head, grad_loss, gradients, head_gradient);
   return gradients;
 }
 

@@ -76,4 +76,13 @@ CrossEntropyGradients cross_entropy_backward(const Tensor& x,          // [R, K]
                                              const Tensor& grad_loss,  // [R], F32
                                              Linear* head_gradient = nullptr);
 
+// The same for a student that is to say what its teacher says: the loss of a row is
+// KL(teacher ‖ student) between their distributions of the next token.
+CrossEntropyGradients imitation_backward(const Tensor& x,             // [R, K]
+                                         const Linear& head,          // N is the vocabulary
+                                         const Tensor& teacher_x,     // [R, K']
+                                         const Linear& teacher_head,  // of the same vocabulary
+                                         const Tensor& grad_loss,     // [R], F32
+                                         Linear* head_gradient = nullptr);
+
 }  // namespace dofla

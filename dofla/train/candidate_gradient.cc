@@ -5,6 +5,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/ops/embedding.h"
+#include "dofla/ops/rounding.h"
 
 namespace dofla {
 namespace {
@@ -148,8 +149,6 @@ double candidate_gradient(const Transformer& model,
   ForwardOptions forward;
   forward.tape = &tape;
   const Tensor hidden = model.forward(padded_ids(packed), forward);
-  require(hidden.dtype() == DType::kF32, "candidate_gradient: a model in {}; expected F32",
-          name(hidden.dtype()));
 
   // The scored rows alone, so that the output head sees nothing else.
   const Shape flat = {hidden.size(0) * hidden.size(1), hidden.size(2)};
@@ -164,7 +163,9 @@ double candidate_gradient(const Transformer& model,
 
   Tensor grad_hidden = Tensor::zeros(flat, DType::kF32, hidden.device());
   embed_backward(places, grad_rows, grad_hidden);  // several candidates may score one place
-  model.backward(tape, grad_hidden.reshape(hidden.shape()), gradients);
+  Tensor rounded(hidden.shape(), hidden.dtype(), hidden.device());
+  round_into(grad_hidden.reshape(hidden.shape()), rounded);
+  model.backward(tape, rounded, gradients);
   return losses.sum;
 }
 

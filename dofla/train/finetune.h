@@ -17,6 +17,7 @@ struct FinetuneOptions {
   int64_t batch = 64;           // questions or windows a step
   double learning_rate = 1e-4;  // falls linearly to 0
   double warmup = 0;            // the share of the steps over which it rises first, in [0, 1)
+  double feature_rate = 1;      // times it is the learning rate of features
   double weight_decay = 0;      // of matrices
   double clip = 1;              // largest norm of the gradients; 0: any
   uint64_t seed = 0;            // of the order of the lessons

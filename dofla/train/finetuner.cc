@@ -37,6 +37,7 @@ Json describe(const Transformer& model, const Lessons& lessons, const FinetuneOp
               {"epochs", options.epochs},
               {"batch", options.batch},
               {"lr", options.learning_rate},
+              {"feature_rate", options.feature_rate},
               {"warmup", options.warmup},
               {"weight_decay", options.weight_decay},
               {"clip", options.clip},
@@ -71,8 +72,9 @@ Finetuner::Finetuner(Transformer& model, const Lessons& lessons, const FinetuneO
       schedule_(schedule_of(options, lessons.count)),
       run_(describe(model, lessons, options)),
       gradients_(new_gradients(model, kEverything)),
-      optimizer_(parameters(model, kEverything),
-                 {.weight_decay = options.weight_decay, .clip = options.clip}) {}
+      optimizer_(parameters(model, kEverything), {.weight_decay = options.weight_decay,
+                                                  .feature_rate = options.feature_rate,
+                                                  .clip = options.clip}) {}
 
 std::vector<int64_t> Finetuner::batch(int64_t step) const {
   const int64_t begin = step % steps_per_epoch() * options_.batch;

@@ -4,6 +4,7 @@
 
 #include "dofla/core/fingerprint.h"
 #include "dofla/train/candidate_gradient.h"
+#include "dofla/train/imitation.h"
 #include "dofla/train/next_token_gradient.h"
 
 namespace dofla {
@@ -72,23 +73,29 @@ Lessons lessons_of(const std::vector<EncodedQuestion>& questions) {
   return lessons;
 }
 
-Lessons lessons_of(const std::vector<TokenIds>& windows) {
+Lessons lessons_of(const std::vector<TokenIds>& windows, const Transformer* teacher) {
   for (const TokenIds& window : windows)
     require(window.size() == windows.front().size(), "lessons: windows of {} and {} tokens",
             windows.front().size(), window.size());
   Lessons lessons = {static_cast<int64_t>(windows.size()),
                      {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
                      {}};
-  lessons.differentiate = [&windows](const Transformer& model, std::span<const int64_t> which,
-                                     double share, const StepMemory& memory, Gradients& gradients) {
+  lessons.differentiate = [&windows, teacher](const Transformer& model,
+                                              std::span<const int64_t> which, double share,
+                                              const StepMemory& memory, Gradients& gradients) {
     const auto length = static_cast<int64_t>(windows.front().size());
     const auto most = static_cast<size_t>(std::max<int64_t>(memory.part_tokens / length, 1));
     double loss = 0;
     for (size_t begin = 0; begin < which.size(); begin += most) {
       const auto part = which.subspan(begin, std::min(most, which.size() - begin));
       const auto count = static_cast<double>(part.size());
-      loss += count * next_token_gradient(model, to_batch(windows, part), memory.recompute,
-                                          gradients, count * share);
+      const Tensor ids = to_batch(windows, part);
+      const double mean =
+          teacher == nullptr
+              ? next_token_gradient(model, ids, memory.recompute, gradients, count * share)
+              : imitation_gradient(model, *teacher, ids, memory.recompute, gradients,
+                                   count * share);
+      loss += count * mean;
     }
     return loss;
   };

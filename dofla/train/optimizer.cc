@@ -9,8 +9,12 @@
 namespace dofla {
 namespace {
 
+bool is_feature(const std::string& name) {
+  return name.starts_with("linear_attention.");
+}
+
 bool decayed(const std::string& name, const Tensor& parameter) {
-  return parameter.rank() >= 2 && !name.starts_with("linear_attention.");
+  return parameter.rank() >= 2 && !is_feature(name);
 }
 
 std::string moments_of(const std::string& name) {
@@ -48,7 +52,7 @@ bool Optimizer::step(NamedTensors gradients, double learning_rate) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     auto& [name, parameter] = parameters_[i];
     adam_step(tensors[i],
-              {.learning_rate = learning_rate,
+              {.learning_rate = learning_rate * (is_feature(name) ? options_.feature_rate : 1),
                .beta1 = options_.beta1,
                .beta2 = options_.beta2,
                .epsilon = options_.epsilon,

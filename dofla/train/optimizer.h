@@ -18,6 +18,9 @@ struct OptimizerOptions {
   // Of the matrices of the model, embeddings among them. Norms, biases and features are not
   // decayed: nothing says that they should be near 0.
   double weight_decay = 0;
+  // The learning rate of features is so many times that of the weights: z and log α lie further
+  // apart than weights do.
+  double feature_rate = 1;
   double clip = 1;  // the largest norm of all gradients together; 0: any
 };
 

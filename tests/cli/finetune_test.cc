@@ -82,14 +82,13 @@ TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
 }
 
 TEST_F(FinetuneCli, LearnsFromText) {
-  const std::vector<std::string> on_text = {"finetune",    model,  "--length",   "32",
-                                            "--sequences", "24",   "--held-out", "4",
-                                            "--lr",        "1e-3", "--epochs",   "2"};
+  const std::vector<std::string> on_text = {
+      "finetune", model, "--length", "32", "--sequences", "24", "--held-out", "4", "--epochs", "2"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), on_text.begin(), on_text.end());
     return more;
   };
-  const Json result = json(with({"--out", out}));
+  const Json result = json(with({"--out", out, "--lr", "1e-3"}));
   EXPECT_EQ(result["train_windows"], 20);
   EXPECT_EQ(result["held_out_windows"], 4);
   EXPECT_EQ(result["steps"], 6);  // of 8, 8 and 4 windows, twice
@@ -98,12 +97,19 @@ TEST_F(FinetuneCli, LearnsFromText) {
   EXPECT_EQ(load_json(fs::path(out) / "config.json")["training"]["windows"], 20);
   EXPECT_FALSE(fs::exists(out + ".training"));
 
-  const ProcessResult table = run(with({"--out", out + "-again"}));
+  const ProcessResult table = run(with({"--out", out + "-again", "--lr", "1e-3"}));
   EXPECT_THAT(table.out, HasSubstr("20 windows of 32 tokens, 6 steps of 8, learning rate 0.001; "
                                    "judged by 4 windows\n"));
   EXPECT_THAT(table.out, HasSubstr("\n2 kept "));
   EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
             read_text(fs::path(out + "-again") / "model.safetensors"));
+
+  // A model is its own best teacher.
+  const Json imitated = json(with({"--out", out + "-same", "--teacher", model, "--lr", "0"}));
+  EXPECT_LT(imitated["epochs"][0]["loss"], 1e-4);
+  EXPECT_GT(result["epochs"][0]["loss"], 1);
+  expect_failure(with({"--out", out + "-no", "--teacher", (test::fixtures() / "gpt2").string()}), 1,
+                 "a vocabulary of");
   expect_failure(with({"--out", out + "-no", "--task", "piqa", "--task-data", "x"}), 2, "--task");
   expect_failure({"finetune", model, "--limit", "4", "--out", out + "-no"}, 2, "--task");
 }

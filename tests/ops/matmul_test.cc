@@ -169,6 +169,86 @@ TEST(CrossEntropyBackward, HasTheSlopesOfTheLoss) {
   }
 }
 
+// A student beside a teacher of another width.
+struct ImitationCase : CrossEntropyCase {
+  ImitationCase(int64_t row_count, int64_t outputs) : CrossEntropyCase(row_count, 5, outputs) {
+    Random random(7);
+    teacher_x = test::normal_values(rows * kWidth, random);
+    teacher_weight = test::normal_values(vocabulary * kWidth, random);
+  }
+
+  // KL(teacher ‖ student)
+  double row_loss(int64_t row) const {
+    std::vector<double> teacher, student;
+    double teacher_sum = 0, student_sum = 0, loss = 0;
+    for (int64_t id = 0; id < vocabulary; ++id) {
+      double& sum = teacher.emplace_back(0);
+      for (int64_t k = 0; k < kWidth; ++k)
+        sum += teacher_x[static_cast<size_t>(row * kWidth + k)] *
+               teacher_weight[static_cast<size_t>(id * kWidth + k)];
+      student.push_back(logit(row, id));
+      teacher_sum += std::exp(sum);
+      student_sum += std::exp(student.back());
+    }
+    for (size_t id = 0; id < teacher.size(); ++id)
+      loss += std::exp(teacher[id]) / teacher_sum *
+              (teacher[id] - std::log(teacher_sum) - student[id] + std::log(student_sum));
+    return loss;
+  }
+  double loss() const {
+    double sum = 0;
+    for (int64_t r = 0; r < rows; ++r) sum += factor[static_cast<size_t>(r)] * row_loss(r);
+    return sum;
+  }
+  Linear teacher_head() const {
+    return {.weight = to_tensor(teacher_weight, {vocabulary, kWidth}),
+            .input_major = false,
+            .bias = {}};
+  }
+  CrossEntropyGradients gradients(Linear* head_gradient) const {
+    return imitation_backward(to_tensor(x, {rows, width}), head(),
+                              to_tensor(teacher_x, {rows, kWidth}), teacher_head(),
+                              to_tensor(factor, {rows}), head_gradient);
+  }
+  // Both have logits that are off.
+  double tolerance(int64_t terms, double other) const {
+    return CrossEntropyCase::tolerance(terms, other) +
+           2 * other * reference::largest(factor) *
+               product_tolerance(kWidth, reference::largest(teacher_x),
+                                 reference::largest(teacher_weight));
+  }
+
+  static constexpr int64_t kWidth = 7;
+  std::vector<double> teacher_x, teacher_weight;
+};
+
+TEST(ImitationBackward, HasTheSlopesOfTheDivergence) {
+  for (const int64_t rows : {1, 65}) {
+    ImitationCase c(rows, 41);
+    Linear head_gradient = {Tensor::zeros({41, 5}), false, {}};
+    const CrossEntropyGradients found = c.gradients(&head_gradient);
+    const auto loss = [&] { return c.loss(); };
+    double most = 0;
+    for (int64_t r = 0; r < rows; ++r) most = std::max(most, c.row_loss(r));
+    for (int64_t r = 0; r < rows; ++r)
+      EXPECT_NEAR(found.loss.data<float>()[r], r % 3 == 1 ? 0 : c.row_loss(r),
+                  c.tolerance(41, most));
+    reference::expect_near(found.x, reference::slopes(c.x, loss),
+                           c.tolerance(41, reference::largest(c.weight)), "x");
+    const double across = std::sqrt(static_cast<double>(rows)) * reference::largest(c.x);
+    reference::expect_near(head_gradient.weight, reference::slopes(c.weight, loss),
+                           c.tolerance(rows, across), "head");
+  }
+}
+
+TEST(ImitationBackward, RefusesAnotherVocabulary) {
+  const ImitationCase c(4, 7), other(4, 8);
+  EXPECT_THROW(
+      imitation_backward(to_tensor(c.x, {4, 5}), c.head(), to_tensor(other.teacher_x, {4, 7}),
+                         other.teacher_head(), Tensor::zeros({4})),
+      std::invalid_argument);
+}
+
 // So many logits a row that the rows come in two lots.
 TEST(CrossEntropyBackward, ALargeVocabularyIsTakenSomeRowsAtATime) {
   const int64_t vocabulary = int64_t{1} << 19, rows = 50;

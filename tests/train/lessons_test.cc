@@ -1,10 +1,12 @@
 // What fine-tuning learns from: losses as evaluation has them, and parts that add up.
 #include "dofla/train/lessons.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "dofla/evaluate/next_token.h"
-#include "dofla/ops/adam.h"
+#include "dofla/ops/divergence.h"
 #include "tests/support/finetune_case.h"
 #include "tests/support/tolerance.h"
 
@@ -56,6 +58,47 @@ TEST_F(LessonsOfText, PartsAddUpToTheWhole) {
           test::float32_tolerance(longest, 12 * config.layers, test::largest(whole[i].second)),
           whole[i].first);
   }
+}
+
+TEST_F(LessonsOfText, WithATeacherAreItsDivergence) {
+  const Transformer teacher = load_model(checkpoint);
+  const Lessons imitation = lessons_of(windows, &teacher);
+  const std::vector<int64_t> which = {3, 0};
+  Gradients gradients = new_gradients(model, kEverything);
+  const double loss = imitation.differentiate(model, which, 1, {1, false}, gradients);
+  double expected = 0;  // over all tokens of a window, the last among them
+  for (const int64_t i : which) {
+    const TokenIds& window = windows[static_cast<size_t>(i)];
+    const auto tokens = static_cast<int64_t>(window.size());
+    const auto logits = [&](const Transformer& of) {
+      return of.logits(of.forward(to_tensor(window)).reshape({tokens, of.config().width}));
+    };
+    const Tensor targets = Tensor::zeros({tokens}, DType::kI64);
+    expected +=
+        divergence(logits(teacher), logits(model), targets).kl / static_cast<double>(tokens);
+  }
+  const ModelConfig& config = model.config();
+  const double relative = test::float32_tolerance(config.vocabulary, 4 * config.layers, 1);
+  EXPECT_GT(loss, 0.1);
+  EXPECT_NEAR(loss, expected,
+              relative * (expected + std::log(static_cast<double>(config.vocabulary))));
+  // A student that is its teacher has nothing to learn.
+  Gradients none = new_gradients(teacher, {.weights = true});
+  EXPECT_LT(imitation.differentiate(teacher, which, 1, {}, none), relative);
+}
+
+TEST_F(LessonsOfText, ATeacherIsImitated) {
+  const Transformer teacher = load_model(checkpoint);
+  FinetuneOptions options;
+  options.epochs = 20;
+  options.batch = 5;
+  options.learning_rate = 2e-3;
+  options.feature_rate = 10;
+  options.keep_best = false;
+  Transformer learner = linear_model();
+  const FinetuneResult result = finetune(learner, lessons_of(windows, &teacher), options,
+                                         [](const Transformer&) { return Judgement(); });
+  EXPECT_LT(result.loss.back(), 0.2 * result.loss.front());
 }
 
 TEST_F(LessonsOfText, AreLearntByHeart) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "dofla/core/parallel.h"
@@ -54,6 +55,54 @@ float softmax_row(int64_t target, float grad_loss, int64_t count, float* row) {
   return top + std::log(total) - target_logit;
 }
 
+// Replaces a row of logits by grad_loss · (softmax − the teacher's softmax); returns the
+// divergence. The teacher's row is lost.
+float imitation_row(float grad_loss, int64_t count, float* teacher, float* row) {
+  const float teacher_sum = log_sum_exp(teacher, count), sum = log_sum_exp(row, count);
+  std::vector<float> difference(teacher, teacher + count);
+  add_scaled(row, -1, count, difference.data());
+  exp_and_sum(teacher_sum, count, teacher);
+  exp_and_sum(sum, count, row);
+  add_scaled(teacher, -1, count, row);
+  scale_row(grad_loss, count, row);
+  // Rounding can take it a little below 0, where it cannot be.
+  return std::max(dot(teacher, difference.data(), count) - teacher_sum + sum, 0.0f);
+}
+
+Tensor picked_rows(const Tensor& x, std::span<const int64_t> rows) {
+  const int64_t width = x.size(1);
+  Tensor picked({static_cast<int64_t>(rows.size()), width});
+  float* to = picked.data<float>();
+  for (const int64_t row : rows) to = std::copy_n(x.data<float>() + row * width, width, to);
+  return picked;
+}
+
+// Logits of the rows whose grad_loss is not 0, some at a time. differentiate(rows, logits) replaces
+// them by their gradients and sets the losses; those of x and of the head follow here.
+template <class Differentiate>
+void head_backward(const Tensor& x, const Linear& head, const Tensor& grad_loss,
+                   CrossEntropyGradients& gradients, Linear* head_gradient,
+                   const Differentiate& differentiate) {
+  const int64_t width = x.size(1), vocabulary = head.outputs();
+  std::vector<int64_t> wanted;
+  for (int64_t r = 0; r < x.size(0); ++r)
+    if (grad_loss.data<float>()[r] != 0) wanted.push_back(r);
+  const auto most = static_cast<size_t>(std::max(kLogits / vocabulary, int64_t{16}));
+  for (size_t begin = 0; begin < wanted.size(); begin += most) {
+    const size_t count = std::min(most, wanted.size() - begin);
+    const std::span<const int64_t> some(wanted.data() + begin, count);
+    const Tensor rows = picked_rows(x, some);
+    Tensor logits({rows.size(0), vocabulary}), grad_rows(rows.shape());
+    cpu::matmul(rows, head, logits);
+    differentiate(some, logits);
+    cpu::matmul(logits, transposed(head), grad_rows);
+    for (size_t i = 0; i < count; ++i)
+      std::copy_n(grad_rows.data<float>() + static_cast<int64_t>(i) * width, width,
+                  gradients.x.data<float>() + some[i] * width);
+    if (head_gradient != nullptr) cpu::add_weight_gradient(rows, logits, *head_gradient);
+  }
+}
+
 }  // namespace
 
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
@@ -68,32 +117,37 @@ void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient
 void cross_entropy_backward(const Tensor& x, const Linear& head, const Tensor& targets,
                             const Tensor& grad_loss, CrossEntropyGradients& gradients,
                             Linear* head_gradient) {
-  const int64_t width = x.size(1), vocabulary = head.outputs();
+  const int64_t vocabulary = head.outputs();
   const int64_t* target = targets.data<int64_t>();
   const float* factor = grad_loss.data<float>();
   float* loss = gradients.loss.data<float>();
-  std::vector<int64_t> wanted;
-  for (int64_t r = 0; r < x.size(0); ++r)
-    if (factor[r] != 0) wanted.push_back(r);
-  const auto total = static_cast<int64_t>(wanted.size());
-  const int64_t most = std::max(kLogits / vocabulary, int64_t{16});
-  for (int64_t begin = 0; begin < total; begin += most) {
-    const int64_t count = std::min(most, total - begin);
-    const int64_t* row = wanted.data() + begin;
-    Tensor rows({count, width}), logits({count, vocabulary}), grad_rows({count, width});
-    for (int64_t i = 0; i < count; ++i)
-      std::copy_n(x.data<float>() + row[i] * width, width, rows.data<float>() + i * width);
-    cpu::matmul(rows, head, logits);
-    float* all = logits.data<float>();
-    parallel_rows(count, [&](int64_t i) {
-      loss[row[i]] = softmax_row(target[row[i]], factor[row[i]], vocabulary, all + i * vocabulary);
-    });
-    cpu::matmul(logits, transposed(head), grad_rows);
-    for (int64_t i = 0; i < count; ++i)
-      std::copy_n(grad_rows.data<float>() + i * width, width,
-                  gradients.x.data<float>() + row[i] * width);
-    if (head_gradient != nullptr) cpu::add_weight_gradient(rows, logits, *head_gradient);
-  }
+  head_backward(x, head, grad_loss, gradients, head_gradient,
+                [&](std::span<const int64_t> rows, Tensor& logits) {
+                  float* all = logits.data<float>();
+                  parallel_rows(logits.size(0), [&](int64_t i) {
+                    const int64_t row = rows[static_cast<size_t>(i)];
+                    loss[row] =
+                        softmax_row(target[row], factor[row], vocabulary, all + i * vocabulary);
+                  });
+                });
+}
+
+void imitation_backward(const Tensor& x, const Linear& head, const Tensor& teacher_x,
+                        const Linear& teacher_head, const Tensor& grad_loss,
+                        CrossEntropyGradients& gradients, Linear* head_gradient) {
+  const int64_t vocabulary = head.outputs();
+  const float* factor = grad_loss.data<float>();
+  float* loss = gradients.loss.data<float>();
+  head_backward(x, head, grad_loss, gradients, head_gradient,
+                [&](std::span<const int64_t> rows, Tensor& logits) {
+                  Tensor teacher(logits.shape());
+                  cpu::matmul(picked_rows(teacher_x, rows), teacher_head, teacher);
+                  float *all = logits.data<float>(), *said = teacher.data<float>();
+                  parallel_rows(logits.size(0), [&](int64_t i) {
+                    const int64_t row = rows[static_cast<size_t>(i)], at = i * vocabulary;
+                    loss[row] = imitation_row(factor[row], vocabulary, said + at, all + at);
+                  });
+                });
 }
 
 }  // namespace dofla::cpu

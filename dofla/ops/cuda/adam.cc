@@ -15,12 +15,6 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
              "adam");
 }
 
-void round_parameter(const Tensor& parameter, Tensor& copy) {
-  cuda_check(launch_round(parameter.count(), floats(parameter), copy.mutable_raw(),
-                          element_of(copy), stream_of(copy)),
-             "rounding of parameters");
-}
-
 // Every tensor leaves its sums in a row of a table, so that the GPU is waited for once.
 double sum_of_squares(std::span<const Tensor> all) {
   const auto tensors = static_cast<int64_t>(all.size());

@@ -6,7 +6,6 @@ namespace dofla::cuda {
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
                Tensor& parameter);
-void round_parameter(const Tensor& parameter, Tensor& copy);
 double sum_of_squares(std::span<const Tensor> all);  // of the elements of all tensors together
 void scale(float factor, Tensor& x);
 

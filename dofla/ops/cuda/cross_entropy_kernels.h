@@ -20,6 +20,12 @@ cudaError_t launch_cross_entropy_rows_backward(const LogitPanel& panel, void* lo
                                                const int64_t* targets, const float* grad_loss,
                                                float* loss, cudaStream_t stream);
 
+// loss[r] = KL(softmax(teacher[r]) ‖ softmax(logits[r])), then
+// logits[r] = grad_loss[r] · (softmax(logits[r]) − softmax(teacher[r])).
+cudaError_t launch_imitation_rows_backward(const LogitPanel& panel, const void* teacher,
+                                           void* logits, const float* grad_loss, float* loss,
+                                           cudaStream_t stream);
+
 // y[r, n] = logits[r, n] + bias[n], without the room between rows.
 cudaError_t launch_copy_panel(const LogitPanel& panel, const void* logits,
                               const void* bias,  // [vocabulary], or null

@@ -55,23 +55,61 @@ Matrix from_column(Matrix m, int64_t column) {
   return m;
 }
 
-// The rows of x in panels, each with its products with the weight in rows of an even length:
+// Products of rows [begin, end) of x with the weight, in rows of the panel's length.
+void fill_panel(const Tensor& x, const Linear& head, int64_t begin, int64_t end, Tensor& logits) {
+  for_each_part(head.outputs(), [&](int64_t first, int64_t count) {
+    const Matrix to = from_column(rows_of(logits), first);
+    gemm(x.device().context(), {}, end - begin, count, head.inputs(), rows_of(x.slice(begin, end)),
+         from_column(weight_of(head), first), const_cast<void*>(to.data), to.element, to.stride);
+  });
+}
+
+// Room for the logits of a panel, in rows of an even length.
+Tensor new_panel(const Tensor& x, const Linear& head, DType type) {
+  const int64_t stride = (head.outputs() + 63) / 64 * 64;
+  return Tensor({std::min(x.size(0), kPanelRows), stride}, type, x.device());
+}
+
+// The rows of x in panels, each with its products with the weight:
 // body(begin, end, panel, logits).
 template <class Body>
 void for_each_panel(const Tensor& x, const Linear& head, DType type, const Body& body) {
-  const int64_t rows = x.size(0), vocabulary = head.outputs();
-  const int64_t stride = (vocabulary + 63) / 64 * 64;
-  Tensor logits({std::min(rows, kPanelRows), stride}, type, x.device());
+  const int64_t rows = x.size(0);
+  Tensor logits = new_panel(x, head, type);
   for (int64_t begin = 0; begin < rows; begin += kPanelRows) {
     const int64_t end = std::min(rows, begin + kPanelRows);
-    for_each_part(vocabulary, [&](int64_t first, int64_t count) {
-      const Matrix to = from_column(rows_of(logits), first);
-      gemm(x.device().context(), {}, end - begin, count, head.inputs(),
-           rows_of(x.slice(begin, end)), from_column(weight_of(head), first),
-           const_cast<void*>(to.data), to.element, stride);
-    });
-    body(begin, end, LogitPanel{element_of(logits), end - begin, vocabulary, stride}, logits);
+    fill_panel(x, head, begin, end, logits);
+    body(begin, end, LogitPanel{element_of(logits), end - begin, head.outputs(), logits.size(1)},
+         logits);
   }
+}
+
+// differentiate(begin, end, panel, logits) replaces the logits of a panel by their gradients; those
+// of x and of the head follow here.
+template <class Differentiate>
+void head_backward(const Tensor& x, const Linear& head, CrossEntropyGradients& gradients,
+                   Linear* head_gradient, const Differentiate& differentiate) {
+  const Matrix weight = weight_of(transposed(head));
+  for_each_panel(
+      x, head, x.dtype(), [&](int64_t begin, int64_t end, const LogitPanel& panel, Tensor& logits) {
+        differentiate(begin, end, panel, logits);
+        Matrix grad_logits = rows_of(logits);
+        Tensor grad_x = gradients.x.slice(begin, end);
+        for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
+          gemm(x.device().context(), {.beta = first == 0 ? 0.0f : 1.0f}, end - begin, head.inputs(),
+               count, from_column(grad_logits, first), from_row(weight, first),
+               grad_x.mutable_raw(), element_of(grad_x), grad_x.size(1));
+        });
+        if (head_gradient == nullptr) return;
+        require(!head_gradient->input_major, "cross_entropy: expected a head [V, C]");
+        grad_logits.transposed = true;
+        Tensor& to = head_gradient->weight;
+        for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
+          gemm(x.device().context(), {.beta = 1}, count, head.inputs(), end - begin,
+               from_row(grad_logits, first), rows_of(x.slice(begin, end)),
+               const_cast<void*>(from_row(rows_of(to), first).data), Element::kF32, to.size(1));
+        });
+      });
 }
 
 void require_no_bias(const Linear& head) {
@@ -145,31 +183,31 @@ void cross_entropy_backward(const Tensor& x, const Linear& head, const Tensor& t
   require_no_bias(head);
   const Tensor there = targets.to(x.device()), factors = grad_loss.to(x.device());
   const auto* ids = static_cast<const int64_t*>(there.raw());
-  const Matrix weight = weight_of(transposed(head));
-  for_each_panel(
-      x, head, x.dtype(), [&](int64_t begin, int64_t end, const LogitPanel& panel, Tensor& logits) {
-        cuda_check(launch_cross_entropy_rows_backward(
-                       panel, logits.mutable_raw(), ids + begin, floats(factors) + begin,
-                       mutable_floats(gradients.loss) + begin, stream_of(x)),
-                   "cross entropy");
-        const Matrix grad_logits = {logits.raw(), panel.element, panel.stride};
-        Tensor grad_x = gradients.x.slice(begin, end);
-        for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
-          gemm(x.device().context(), {.beta = first == 0 ? 0.0f : 1.0f}, end - begin, head.inputs(),
-               count, from_column(grad_logits, first), from_row(weight, first),
-               grad_x.mutable_raw(), element_of(grad_x), grad_x.size(1));
-        });
-        if (head_gradient == nullptr) return;
-        Matrix left = grad_logits;
-        left.transposed = true;
-        require(!head_gradient->input_major, "cross_entropy: expected a head [V, C]");
-        Tensor& to = head_gradient->weight;
-        for_each_part(panel.vocabulary, [&](int64_t first, int64_t count) {
-          gemm(x.device().context(), {.beta = 1}, count, head.inputs(), end - begin,
-               from_row(left, first), rows_of(x.slice(begin, end)),
-               const_cast<void*>(from_row(rows_of(to), first).data), Element::kF32, to.size(1));
-        });
-      });
+  head_backward(x, head, gradients, head_gradient,
+                [&](int64_t begin, int64_t, const LogitPanel& panel, Tensor& logits) {
+                  cuda_check(launch_cross_entropy_rows_backward(
+                                 panel, logits.mutable_raw(), ids + begin, floats(factors) + begin,
+                                 mutable_floats(gradients.loss) + begin, stream_of(x)),
+                             "cross entropy");
+                });
+}
+
+void imitation_backward(const Tensor& x, const Linear& head, const Tensor& teacher_x,
+                        const Linear& teacher_head, const Tensor& grad_loss,
+                        CrossEntropyGradients& gradients, Linear* head_gradient) {
+  require_no_bias(head);
+  require_no_bias(teacher_head);
+  const Tensor factors = grad_loss.to(x.device());
+  Tensor teacher = new_panel(x, head, x.dtype());
+  head_backward(x, head, gradients, head_gradient,
+                [&](int64_t begin, int64_t end, const LogitPanel& panel, Tensor& logits) {
+                  fill_panel(teacher_x, teacher_head, begin, end, teacher);
+                  cuda_check(
+                      launch_imitation_rows_backward(
+                          panel, teacher.raw(), logits.mutable_raw(), floats(factors) + begin,
+                          mutable_floats(gradients.loss) + begin, stream_of(x)),
+                      "divergence");
+                });
 }
 
 }  // namespace dofla::cuda

@@ -12,6 +12,7 @@
 #include "dofla/ops/cuda/matmul.h"
 #include "dofla/ops/cuda/norm.h"
 #include "dofla/ops/cuda/ridge_traces.h"
+#include "dofla/ops/cuda/rounding.h"
 #include "dofla/ops/cuda/rows.h"
 #include "dofla/ops/cuda/softmax_attention.h"
 
@@ -39,7 +40,6 @@ void multiply(Tensor&, const Tensor&) { refuse(); }
 void add(Tensor&, const Tensor&) { refuse(); }
 
 void adam_step(const Tensor&, const AdamOptions&, AdamMoments&, Tensor&) { refuse(); }
-void round_parameter(const Tensor&, Tensor&) { refuse(); }
 double sum_of_squares(std::span<const Tensor>) { refuse(); }
 void scale(float, Tensor&) { refuse(); }
 
@@ -79,6 +79,8 @@ void add_weight_gradient(const Tensor&, const Tensor&, Linear&) { refuse(); }
 void cross_entropy(const Tensor&, const Linear&, const Tensor&, Tensor&) { refuse(); }
 void cross_entropy_backward(const Tensor&, const Linear&, const Tensor&, const Tensor&,
                             CrossEntropyGradients&, Linear*) { refuse(); }
+void imitation_backward(const Tensor&, const Linear&, const Tensor&, const Linear&, const Tensor&,
+                        CrossEntropyGradients&, Linear*) { refuse(); }
 
 void layer_norm(const Tensor&, const Tensor&, const Tensor&, double, Tensor&) { refuse(); }
 void rms_norm(const Tensor&, const Tensor&, double, Tensor&) { refuse(); }
@@ -88,6 +90,7 @@ void rms_norm_backward(const Tensor&, const Tensor&, double, const Tensor&, Tens
                        Tensor*) { refuse(); }
 
 RidgeTraces ridge_traces(const Tensor&, GramScale, std::span<const double>) { refuse(); }
+void round_into(const Tensor&, Tensor&) { refuse(); }
 void copy_rows(const Tensor&, const std::vector<RowMove>&, Tensor&) { refuse(); }
 
 void softmax_attention(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&,

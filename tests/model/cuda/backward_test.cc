@@ -86,8 +86,9 @@ TEST_F(CudaGradients, OfLinearModelsAreThoseOfTheCpu) {
   }
 }
 
-// Every number between two operations is rounded to BF16, by at most 2⁻⁹ of it: twelve times a
-// layer there and back, and at either end.
+// Every number between two operations is rounded to BF16, by at most 2⁻⁹ of it, and so are the
+// weights: twelve times a layer on the way there, twice that on the way back, seven matrices, and
+// at either end. At worst the errors add up.
 TEST_F(CudaGradients, WithBf16CopiesAreThoseOfFloat32) {
   const auto relative_error = [](const NamedTensors& found, const NamedTensors& expected) {
     double off = 0, all = 0;
@@ -108,7 +109,7 @@ TEST_F(CudaGradients, WithBf16CopiesAreThoseOfFloat32) {
       const Differentiated expected = differentiate(*model, ids);
       model->make_trainable();
       const Differentiated found = differentiate(*model, ids);
-      const double tolerance = static_cast<double>(12 * model->config().layers + 2) * 0x1p-9;
+      const double tolerance = static_cast<double>(43 * model->config().layers + 2) * 0x1p-9;
       EXPECT_LT(relative_error(found.gradients, expected.gradients), tolerance) << fixture;
       EXPECT_NEAR(found.loss, expected.loss, tolerance * expected.loss) << fixture;
     }

@@ -160,7 +160,7 @@ TEST_F(CudaDense, ProductsInBothLayouts) {
 }
 
 TEST_F(CudaDense, CrossEntropy) {
-  for (const int64_t rows : {1, 70, 2100}) {  // more than one panel
+  for (const int64_t rows : {1, 70, 4200}) {  // more than one panel
     const Linear head = {normal({301, 40}), false, {}};
     const Linear there = {head.weight.to(gpu), false, {}};
     const Tensor x = normal({rows, 40}), targets = ids(rows, 301);
@@ -178,6 +178,28 @@ TEST_F(CudaDense, CrossEntropy) {
     expect_close(gpu_sums.weight, sums.weight, tolerance * std::sqrt(static_cast<double>(rows)),
                  "head gradient");
   }
+}
+
+TEST_F(CudaDense, Imitation) {
+  for (const int64_t vocabulary : {304, 301})
+    for (const int64_t rows : {1, 70, 4200}) {  // more than one panel
+      const Linear head = {normal({vocabulary, 40}), false, {}},
+                   teacher = {normal({vocabulary, 24}), false, {}};
+      const Tensor x = normal({rows, 40}), said = normal({rows, 24});
+      Tensor weight = normal({rows});
+      if (rows > 1) weight.data<float>()[rows / 2] = 0;
+      Linear sums = {Tensor::zeros({vocabulary, 40}), false, {}};
+      Linear gpu_sums = {Tensor::zeros({vocabulary, 40}, DType::kF32, gpu), false, {}};
+      const auto cpu = imitation_backward(x, head, said, teacher, weight, &sums);
+      const auto result =
+          imitation_backward(x.to(gpu), {head.weight.to(gpu), false, {}}, said.to(gpu),
+                             {teacher.weight.to(gpu), false, {}}, weight, &gpu_sums);
+      const double tolerance = 32 * kEps * std::sqrt(static_cast<double>(vocabulary));
+      expect_close(result.loss, cpu.loss, tolerance, "loss");
+      expect_close(result.x, cpu.x, tolerance, "grad_x");
+      expect_close(gpu_sums.weight, sums.weight, tolerance * std::sqrt(static_cast<double>(rows)),
+                   "head gradient");
+    }
 }
 
 TEST_F(CudaDense, Divergence) {

@@ -1,0 +1,14 @@
+#include "dofla/ops/cuda/rounding.h"
+
+#include "dofla/ops/cuda/element_kernels.h"
+#include "dofla/ops/cuda/tensors.h"
+
+namespace dofla::cuda {
+
+void round_into(const Tensor& from, Tensor& to) {
+  cuda_check(
+      launch_round(from.count(), floats(from), to.mutable_raw(), element_of(to), stream_of(to)),
+      "rounding");
+}
+
+}  // namespace dofla::cuda
