@@ -7,12 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "dofla/core/activation.h"
 #include "dofla/core/json.h"
 
 namespace dofla {
 
 enum class Norm { kLayer, kRms };
-enum class Activation { kGelu, kGeluTanh, kSilu, kRelu };  // kGelu is the exact, erf-based one
 
 // Rotary embedding of the first `dims` coordinates of every head; none when dims is 0.
 struct Rope {

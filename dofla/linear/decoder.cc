@@ -10,25 +10,11 @@ Dense::Norm norm_of(const ModelConfig& config, const NormWeights& norm) {
   return {norm.weight, norm.bias, config.norm_epsilon, config.norm == Norm::kLayer};
 }
 
-Nonlinearity nonlinearity_of(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return Nonlinearity::kGelu;
-    case Activation::kGeluTanh:
-      return Nonlinearity::kGeluTanh;
-    case Activation::kSilu:
-      return Nonlinearity::kSilu;
-    case Activation::kRelu:
-      return Nonlinearity::kRelu;
-  }
-  throw std::invalid_argument("decoder: an activation without a name");
-}
-
 // What the MLP's last layer receives.
 Tensor inner_rows(const ModelConfig& config, const LayerWeights& weights, const Tensor& x) {
   Dense first = {.linear = config.gated_mlp ? weights.mlp_gate : weights.mlp_up,
                  .norm = norm_of(config, weights.mlp_norm),
-                 .activation = nonlinearity_of(config.activation)};
+                 .activation = config.activation};
   const Tensor activated = dense(x, first);
   if (!config.gated_mlp) return activated;
   return dense(x, {.linear = weights.mlp_up, .norm = first.norm, .factor = activated});

@@ -19,32 +19,6 @@ Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm, co
   return layer_norm_backward(x, norm.weight, config.norm_epsilon, grad, weight, bias);
 }
 
-void activate(Activation activation, Tensor& x) {
-  switch (activation) {
-    case Activation::kGelu:
-      return gelu(x);
-    case Activation::kGeluTanh:
-      return gelu_tanh(x);
-    case Activation::kSilu:
-      return silu(x);
-    case Activation::kRelu:
-      return relu(x);
-  }
-}
-
-void activate_backward(Activation activation, const Tensor& x, Tensor& grad) {
-  switch (activation) {
-    case Activation::kGelu:
-      return gelu_backward(x, grad);
-    case Activation::kGeluTanh:
-      return gelu_tanh_backward(x, grad);
-    case Activation::kSilu:
-      return silu_backward(x, grad);
-    case Activation::kRelu:
-      return relu_backward(x, grad);
-  }
-}
-
 Tensor activated_product(Activation activation, const Tensor& x, const Linear& linear,
                          Tensor* inner) {
   if (activation == Activation::kGeluTanh) return matmul_gelu_tanh(x, linear, inner);

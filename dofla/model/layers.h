@@ -16,8 +16,6 @@ Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm,
                           const Tensor& grad,  // [R, C]
                           NormWeights* gradient);
 
-void activate(Activation activation, Tensor& x);
-
 // The activation of matmul(x, linear); what it received goes to `inner` unless that is null.
 Tensor activated_product(Activation activation,
                          const Tensor& x,       // [R, K]
@@ -29,8 +27,5 @@ Tensor activated_product_backward(Activation activation,
                                   const Tensor& grad_y,  // [R, N]
                                   const Linear& linear,  // -> [R, K]
                                   const Tensor& inner);  // [R, K]
-
-// grad *= activation'(x), with x what the forward received.
-void activate_backward(Activation activation, const Tensor& x, Tensor& grad);
 
 }  // namespace dofla

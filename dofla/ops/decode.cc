@@ -20,19 +20,6 @@ void check(const Tensor& x, const Dense& layer) {
       require_shape(*rows, {x.size(0), linear.outputs()}, "dense: factor and residual");
 }
 
-void activate(Nonlinearity activation, Tensor& x) {
-  switch (activation) {
-    case Nonlinearity::kGelu:
-      return gelu(x);
-    case Nonlinearity::kGeluTanh:
-      return gelu_tanh(x);
-    case Nonlinearity::kSilu:
-      return silu(x);
-    case Nonlinearity::kRelu:
-      return relu(x);
-  }
-}
-
 Tensor normalise(const Dense::Norm& norm, const Tensor& x) {
   if (!norm.weight.defined()) return x;
   return norm.centre ? layer_norm(x, norm.weight, norm.bias, norm.epsilon)

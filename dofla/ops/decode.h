@@ -6,10 +6,10 @@
 
 #include <optional>
 
+#include "dofla/core/activation.h"
 #include "dofla/ops/heads.h"
 #include "dofla/ops/linear_attention.h"
 #include "dofla/ops/matmul.h"
-#include "dofla/ops/nonlinearity.h"
 
 namespace dofla {
 
@@ -32,7 +32,7 @@ struct Dense {
 
   Linear linear;
   Norm norm = {};
-  std::optional<Nonlinearity> activation = {};
+  std::optional<Activation> activation = {};
   Tensor factor = {};    // [B, N], or undefined
   Tensor residual = {};  // [B, N], or undefined
 };

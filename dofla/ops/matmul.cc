@@ -80,7 +80,7 @@ Tensor matmul_gelu_tanh(const Tensor& x, const Linear& linear, Tensor* inner) {
   }
   Tensor y = matmul(x, linear);
   if (inner != nullptr) *inner = y.clone();
-  gelu_tanh(y);
+  activate(Activation::kGeluTanh, y);
   return y;
 }
 
@@ -98,7 +98,7 @@ Tensor matmul_gelu_tanh_backward(const Tensor& grad_y, const Linear& linear, con
     return grad;
   }
   Tensor grad = matmul(grad_y, back);
-  gelu_tanh_backward(inner, grad);
+  activate_backward(Activation::kGeluTanh, inner, grad);
   return grad;
 }
 

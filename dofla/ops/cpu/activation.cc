@@ -171,7 +171,33 @@ HWY_EXPORT(SiluBackward);
 
 constexpr int64_t kBlock = 4096;  // a multiple of every vector width
 
-// Calls body(first, count) for every block of x.
+void activate_block(Activation activation, float* x, int64_t count) {
+  switch (activation) {
+    case Activation::kGelu:
+      return HWY_DYNAMIC_DISPATCH(Gelu)(x, count);
+    case Activation::kGeluTanh:
+      return HWY_DYNAMIC_DISPATCH(GeluTanh)(x, count);
+    case Activation::kSilu:
+      return HWY_DYNAMIC_DISPATCH(Silu)(x, count);
+    case Activation::kRelu:
+      for (int64_t i = 0; i < count; ++i) x[i] = std::max(x[i], 0.0f);
+  }
+}
+
+void activate_block_backward(Activation activation, const float* x, float* grad, int64_t count) {
+  switch (activation) {
+    case Activation::kGelu:
+      return HWY_DYNAMIC_DISPATCH(GeluBackward)(x, grad, count);
+    case Activation::kGeluTanh:
+      return HWY_DYNAMIC_DISPATCH(GeluTanhBackward)(x, grad, count);
+    case Activation::kSilu:
+      return HWY_DYNAMIC_DISPATCH(SiluBackward)(x, grad, count);
+    case Activation::kRelu:
+      for (int64_t i = 0; i < count; ++i) grad[i] = x[i] > 0 ? grad[i] : 0.0f;
+  }
+}
+
+// Calls body(first, count) for every block of the elements.
 template <class Body>
 void in_blocks(int64_t count, const Body& body) {
   const int64_t blocks = (count + kBlock - 1) / kBlock;
@@ -180,54 +206,17 @@ void in_blocks(int64_t count, const Body& body) {
 
 }  // namespace
 
-void gelu(Tensor& x) {
+void activate(Activation activation, Tensor& x) {
   float* data = x.data<float>();
-  in_blocks(x.count(), [&](int64_t i, int64_t n) { HWY_DYNAMIC_DISPATCH(Gelu)(data + i, n); });
+  in_blocks(x.count(), [&](int64_t i, int64_t n) { activate_block(activation, data + i, n); });
 }
 
-void gelu_tanh(Tensor& x) {
-  float* data = x.data<float>();
-  in_blocks(x.count(), [&](int64_t i, int64_t n) { HWY_DYNAMIC_DISPATCH(GeluTanh)(data + i, n); });
-}
-
-void silu(Tensor& x) {
-  float* data = x.data<float>();
-  in_blocks(x.count(), [&](int64_t i, int64_t n) { HWY_DYNAMIC_DISPATCH(Silu)(data + i, n); });
-}
-
-void relu(Tensor& x) {
-  float* data = x.data<float>();
-  parallel_rows(x.count(), [&](int64_t i) { data[i] = std::max(data[i], 0.0f); });
-}
-
-void gelu_backward(const Tensor& x, Tensor& grad) {
+void activate_backward(Activation activation, const Tensor& x, Tensor& grad) {
   const float* from = x.data<float>();
   float* to = grad.data<float>();
   in_blocks(x.count(), [&](int64_t i, int64_t n) {
-    HWY_DYNAMIC_DISPATCH(GeluBackward)(from + i, to + i, n);
+    activate_block_backward(activation, from + i, to + i, n);
   });
-}
-
-void gelu_tanh_backward(const Tensor& x, Tensor& grad) {
-  const float* from = x.data<float>();
-  float* to = grad.data<float>();
-  in_blocks(x.count(), [&](int64_t i, int64_t n) {
-    HWY_DYNAMIC_DISPATCH(GeluTanhBackward)(from + i, to + i, n);
-  });
-}
-
-void silu_backward(const Tensor& x, Tensor& grad) {
-  const float* from = x.data<float>();
-  float* to = grad.data<float>();
-  in_blocks(x.count(), [&](int64_t i, int64_t n) {
-    HWY_DYNAMIC_DISPATCH(SiluBackward)(from + i, to + i, n);
-  });
-}
-
-void relu_backward(const Tensor& x, Tensor& grad) {
-  const float* from = x.data<float>();
-  float* to = grad.data<float>();
-  parallel_rows(x.count(), [&](int64_t i) { to[i] = from[i] > 0 ? to[i] : 0.0f; });
 }
 
 void multiply(Tensor& x, const Tensor& y) {

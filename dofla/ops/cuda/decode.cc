@@ -56,7 +56,7 @@ void few_row_dense(const Tensor& x, const Dense& layer, Tensor& y) {
             static_cast<float>(layer.norm.epsilon), layer.norm.centre};
   p.weight = layer.linear.weight.raw(), p.bias = layer.linear.bias.raw();
   p.nonlinear = layer.activation.has_value();
-  p.f = layer.activation.value_or(Nonlinearity::kRelu);
+  p.f = layer.activation.value_or(Activation::kRelu);
   p.factor = layer.factor.raw();
   p.residual = layer.residual.raw();
   p.y = y.mutable_raw(), p.y_element = element_of(y);

@@ -1,6 +1,6 @@
+#include "dofla/ops/cuda/activation.cuh"
 #include "dofla/ops/cuda/adam.cuh"
 #include "dofla/ops/cuda/element_kernels.h"
-#include "dofla/ops/cuda/nonlinearity.cuh"
 #include "dofla/ops/cuda/vector.cuh"
 
 namespace dofla::cuda {
@@ -105,31 +105,31 @@ __global__ void adam_elements(AdamFactors f, int64_t count, const float* __restr
 
 }  // namespace
 
-cudaError_t launch_activation(Nonlinearity f, Element element, int64_t count, void* x,
+cudaError_t launch_activation(Activation f, Element element, int64_t count, void* x,
                               cudaStream_t stream) {
   switch (f) {
-    case Nonlinearity::kGelu:
+    case Activation::kGelu:
       return launch_update(element, count, nullptr, x, Gelu{}, stream);
-    case Nonlinearity::kGeluTanh:
+    case Activation::kGeluTanh:
       return launch_update(element, count, nullptr, x, GeluTanh{}, stream);
-    case Nonlinearity::kSilu:
+    case Activation::kSilu:
       return launch_update(element, count, nullptr, x, Silu{}, stream);
-    case Nonlinearity::kRelu:
+    case Activation::kRelu:
       return launch_update(element, count, nullptr, x, Relu{}, stream);
   }
   return cudaErrorInvalidValue;
 }
 
-cudaError_t launch_activation_backward(Nonlinearity f, Element element, int64_t count,
-                                       const void* x, void* gradient, cudaStream_t stream) {
+cudaError_t launch_activation_backward(Activation f, Element element, int64_t count, const void* x,
+                                       void* gradient, cudaStream_t stream) {
   switch (f) {
-    case Nonlinearity::kGelu:
+    case Activation::kGelu:
       return launch_update(element, count, x, gradient, GeluSlope{}, stream);
-    case Nonlinearity::kGeluTanh:
+    case Activation::kGeluTanh:
       return launch_update(element, count, x, gradient, GeluTanhSlope{}, stream);
-    case Nonlinearity::kSilu:
+    case Activation::kSilu:
       return launch_update(element, count, x, gradient, SiluSlope{}, stream);
-    case Nonlinearity::kRelu:
+    case Activation::kRelu:
       return launch_update(element, count, x, gradient, ReluSlope{}, stream);
   }
   return cudaErrorInvalidValue;

@@ -1,18 +1,18 @@
 // Element by element: nonlinearities and their derivatives, sums, products, the optimizer.
 #pragma once
 
+#include "dofla/core/activation.h"
 #include "dofla/ops/adam_factors.h"
 #include "dofla/ops/cuda/element.h"
-#include "dofla/ops/nonlinearity.h"
 
 namespace dofla::cuda {
 
 // x = f(x)
-cudaError_t launch_activation(Nonlinearity f, Element element, int64_t count, void* x,
+cudaError_t launch_activation(Activation f, Element element, int64_t count, void* x,
                               cudaStream_t stream);
 // gradient *= f'(x)
-cudaError_t launch_activation_backward(Nonlinearity f, Element element, int64_t count,
-                                       const void* x, void* gradient, cudaStream_t stream);
+cudaError_t launch_activation_backward(Activation f, Element element, int64_t count, const void* x,
+                                       void* gradient, cudaStream_t stream);
 // x += y, x *= y
 cudaError_t launch_add(Element element, int64_t count, const void* y, void* x, cudaStream_t stream);
 cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,

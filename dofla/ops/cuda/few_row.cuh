@@ -2,8 +2,8 @@
 // there, and what happens to a sum on its way to memory.
 #pragma once
 
+#include "dofla/ops/cuda/activation.cuh"
 #include "dofla/ops/cuda/few_row_kernels.h"
-#include "dofla/ops/cuda/nonlinearity.cuh"
 #include "dofla/ops/cuda/overlap.cuh"
 #include "dofla/ops/cuda/vector.cuh"
 

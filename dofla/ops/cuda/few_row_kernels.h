@@ -27,7 +27,7 @@ struct FewRowProduct {
   const void* weight;  // [outputs, inputs], bf16
   const void* bias;    // [outputs], bf16, or null
   bool nonlinear;
-  Nonlinearity f;        // where nonlinear
+  Activation f;          // where nonlinear
   const void* factor;    // [rows, outputs], bf16, or null
   const void* residual;  // [rows, outputs], bf16, or null
   void* y;               // [rows, outputs]

@@ -28,14 +28,8 @@ namespace {
 }  // namespace
 
 // clang-format off
-void gelu(Tensor&) { refuse(); }
-void gelu_tanh(Tensor&) { refuse(); }
-void silu(Tensor&) { refuse(); }
-void relu(Tensor&) { refuse(); }
-void gelu_backward(const Tensor&, Tensor&) { refuse(); }
-void gelu_tanh_backward(const Tensor&, Tensor&) { refuse(); }
-void silu_backward(const Tensor&, Tensor&) { refuse(); }
-void relu_backward(const Tensor&, Tensor&) { refuse(); }
+void activate(Activation, Tensor&) { refuse(); }
+void activate_backward(Activation, const Tensor&, Tensor&) { refuse(); }
 void multiply(Tensor&, const Tensor&) { refuse(); }
 void add(Tensor&, const Tensor&) { refuse(); }
 

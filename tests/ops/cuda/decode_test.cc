@@ -19,20 +19,20 @@ constexpr double kHalfStep = 0x1p-8;  // of bf16, relative to the number, at mos
 struct Around {
   enum { kNone, kLayer, kRms } norm = kNone;
   bool bias = false;
-  std::optional<Nonlinearity> activation = {};
+  std::optional<Activation> activation = {};
   bool factor = false;
   bool residual = false;
 };
 
-double activated(Nonlinearity f, double x) {
+double activated(Activation f, double x) {
   switch (f) {
-    case Nonlinearity::kGelu:
+    case Activation::kGelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Nonlinearity::kGeluTanh:
+    case Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Nonlinearity::kSilu:
+    case Activation::kSilu:
       return x / (1 + std::exp(-x));
-    case Nonlinearity::kRelu:
+    case Activation::kRelu:
       return std::max(x, 0.0);
   }
   return x;
@@ -133,11 +133,11 @@ TEST_F(CudaDecode, DenseLayersOfAFewRows) {
       {},
       {.norm = Around::kLayer, .bias = true},
       {.bias = true, .residual = true},
-      {.norm = Around::kLayer, .bias = true, .activation = Nonlinearity::kGeluTanh},
-      {.norm = Around::kRms, .activation = Nonlinearity::kSilu},
+      {.norm = Around::kLayer, .bias = true, .activation = Activation::kGeluTanh},
+      {.norm = Around::kRms, .activation = Activation::kSilu},
       {.norm = Around::kRms, .factor = true},
-      {.bias = true, .activation = Nonlinearity::kGelu, .residual = true},
-      {.activation = Nonlinearity::kRelu, .residual = true}};
+      {.bias = true, .activation = Activation::kGelu, .residual = true},
+      {.activation = Activation::kRelu, .residual = true}};
   const std::pair<int64_t, int64_t> sizes[] = {{64, 48},   {8, 1},     {40, 19},
                                                {256, 130}, {304, 7},   {520, 16},
                                                {1000, 33}, {2056, 24}, {3080, 24}};
@@ -175,7 +175,7 @@ TEST_F(CudaDecode, OtherDenseLayers) {
     const Dense layer = layer_of(rows, inputs, outputs, true,
                                  {.norm = Around::kLayer,
                                   .bias = true,
-                                  .activation = Nonlinearity::kGelu,
+                                  .activation = Activation::kGelu,
                                   .factor = true,
                                   .residual = true});
     Dense wide = layer;

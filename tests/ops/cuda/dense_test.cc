@@ -31,22 +31,17 @@ class CudaDense : public test::OnGpu {
 
 // erf and exp of the GPU are good to a few ulp, as those of the CPU are.
 TEST_F(CudaDense, Activations) {
-  using Forward = void (*)(Tensor&);
-  using Backward = void (*)(const Tensor&, Tensor&);
-  const std::pair<Forward, Backward> all[] = {{gelu, gelu_backward},
-                                              {gelu_tanh, gelu_tanh_backward},
-                                              {silu, silu_backward},
-                                              {relu, relu_backward}};
   for (const int64_t count : {1, 7, 1001}) {
     const Tensor x = normal({count}), grad = normal({count});
-    for (const auto& [forward, backward] : all) {
+    for (const Activation activation :
+         {Activation::kGelu, Activation::kGeluTanh, Activation::kSilu, Activation::kRelu}) {
       Tensor cpu = x.clone(), there = x.to(gpu).clone();
-      forward(cpu);
-      forward(there);
+      activate(activation, cpu);
+      activate(activation, there);
       expect_close(there, cpu, 16 * kEps, "forward");
       Tensor cpu_grad = grad.clone(), gpu_grad = grad.to(gpu).clone();
-      backward(x, cpu_grad);
-      backward(x.to(gpu), gpu_grad);
+      activate_backward(activation, x, cpu_grad);
+      activate_backward(activation, x.to(gpu), gpu_grad);
       expect_close(gpu_grad, cpu_grad, 16 * kEps, "backward");
     }
   }

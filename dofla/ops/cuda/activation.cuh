@@ -35,15 +35,15 @@ struct Relu {
   __device__ float operator()(float x, float) const { return x > 0 ? x : 0; }
 };
 
-__device__ __forceinline__ float apply(Nonlinearity f, float x) {
+__device__ __forceinline__ float apply(Activation f, float x) {
   switch (f) {
-    case Nonlinearity::kGelu:
+    case Activation::kGelu:
       return Gelu{}(x, 0);
-    case Nonlinearity::kGeluTanh:
+    case Activation::kGeluTanh:
       return GeluTanh{}(x, 0);
-    case Nonlinearity::kSilu:
+    case Activation::kSilu:
       return Silu{}(x, 0);
-    case Nonlinearity::kRelu:
+    case Activation::kRelu:
       return Relu{}(x, 0);
   }
   return x;
