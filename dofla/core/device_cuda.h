@@ -35,7 +35,7 @@ class CudaContext {
   void* cublas_workspace() const { return cublas_workspace_; }
   static constexpr size_t kCublasWorkspace = size_t{64} << 20;
 
-  // How each kind of matrix product is done best, found once: see ops/cuda/gemm.cc.
+  // How each kind of matrix product is done best, found once: see ops/cuda/cublas_lt.h.
   std::map<std::vector<int64_t>, cublasLtMatmulAlgo_t> matmul_algorithms;
 
   // Freed blocks are kept and handed out again: after the first step of a loop no step asks the
