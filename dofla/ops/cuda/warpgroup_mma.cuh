@@ -21,45 +21,25 @@ __device__ __forceinline__ uint64_t right_operand(uint32_t address) {
 template <bool kTransposed, int kCount>
 __device__ __forceinline__ void warpgroup_multiply(float (&sums)[kCount][4], int first,
                                                    const uint32_t (&a)[4], uint64_t b, bool add) {
-  if constexpr (kTransposed) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, add, 1, 1, 1;\n}"
-        : "+f"(sums[first + 0][0]), "+f"(sums[first + 0][1]), "+f"(sums[first + 0][2]),
-          "+f"(sums[first + 0][3]), "+f"(sums[first + 1][0]), "+f"(sums[first + 1][1]),
-          "+f"(sums[first + 1][2]), "+f"(sums[first + 1][3]), "+f"(sums[first + 2][0]),
-          "+f"(sums[first + 2][1]), "+f"(sums[first + 2][2]), "+f"(sums[first + 2][3]),
-          "+f"(sums[first + 3][0]), "+f"(sums[first + 3][1]), "+f"(sums[first + 3][2]),
-          "+f"(sums[first + 3][3]), "+f"(sums[first + 4][0]), "+f"(sums[first + 4][1]),
-          "+f"(sums[first + 4][2]), "+f"(sums[first + 4][3]), "+f"(sums[first + 5][0]),
-          "+f"(sums[first + 5][1]), "+f"(sums[first + 5][2]), "+f"(sums[first + 5][3]),
-          "+f"(sums[first + 6][0]), "+f"(sums[first + 6][1]), "+f"(sums[first + 6][2]),
-          "+f"(sums[first + 6][3]), "+f"(sums[first + 7][0]), "+f"(sums[first + 7][1]),
-          "+f"(sums[first + 7][2]), "+f"(sums[first + 7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-  } else {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n}"
-        : "+f"(sums[first + 0][0]), "+f"(sums[first + 0][1]), "+f"(sums[first + 0][2]),
-          "+f"(sums[first + 0][3]), "+f"(sums[first + 1][0]), "+f"(sums[first + 1][1]),
-          "+f"(sums[first + 1][2]), "+f"(sums[first + 1][3]), "+f"(sums[first + 2][0]),
-          "+f"(sums[first + 2][1]), "+f"(sums[first + 2][2]), "+f"(sums[first + 2][3]),
-          "+f"(sums[first + 3][0]), "+f"(sums[first + 3][1]), "+f"(sums[first + 3][2]),
-          "+f"(sums[first + 3][3]), "+f"(sums[first + 4][0]), "+f"(sums[first + 4][1]),
-          "+f"(sums[first + 4][2]), "+f"(sums[first + 4][3]), "+f"(sums[first + 5][0]),
-          "+f"(sums[first + 5][1]), "+f"(sums[first + 5][2]), "+f"(sums[first + 5][3]),
-          "+f"(sums[first + 6][0]), "+f"(sums[first + 6][1]), "+f"(sums[first + 6][2]),
-          "+f"(sums[first + 6][3]), "+f"(sums[first + 7][0]), "+f"(sums[first + 7][1]),
-          "+f"(sums[first + 7][2]), "+f"(sums[first + 7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-  }
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, add, 1, 1, %38;\n}"
+      : "+f"(sums[first + 0][0]), "+f"(sums[first + 0][1]), "+f"(sums[first + 0][2]),
+        "+f"(sums[first + 0][3]), "+f"(sums[first + 1][0]), "+f"(sums[first + 1][1]),
+        "+f"(sums[first + 1][2]), "+f"(sums[first + 1][3]), "+f"(sums[first + 2][0]),
+        "+f"(sums[first + 2][1]), "+f"(sums[first + 2][2]), "+f"(sums[first + 2][3]),
+        "+f"(sums[first + 3][0]), "+f"(sums[first + 3][1]), "+f"(sums[first + 3][2]),
+        "+f"(sums[first + 3][3]), "+f"(sums[first + 4][0]), "+f"(sums[first + 4][1]),
+        "+f"(sums[first + 4][2]), "+f"(sums[first + 4][3]), "+f"(sums[first + 5][0]),
+        "+f"(sums[first + 5][1]), "+f"(sums[first + 5][2]), "+f"(sums[first + 5][3]),
+        "+f"(sums[first + 6][0]), "+f"(sums[first + 6][1]), "+f"(sums[first + 6][2]),
+        "+f"(sums[first + 6][3]), "+f"(sums[first + 7][0]), "+f"(sums[first + 7][1]),
+        "+f"(sums[first + 7][2]), "+f"(sums[first + 7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)),
+        "n"(static_cast<int>(kTransposed)));
 }
 
 // What was written to shared memory by ordinary means becomes visible to warpgroup products, after
