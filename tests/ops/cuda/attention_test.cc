@@ -1,51 +1,17 @@
-// Attention, features and their losses: the GPU against the CPU, in float32 and in bf16.
-#include <limits>
-
-#include "dofla/ops/feature_loss.h"
-#include "dofla/ops/feature_step.h"
+// Attention: the GPU against the CPU, in float32 and in bf16.
 #include "dofla/ops/linear_attention.h"
 #include "dofla/ops/softmax_attention.h"
-#include "tests/reference/attention_case.h"
-#include "tests/support/fixtures.h"
-#include "tests/support/gpu.h"
+#include "tests/ops/cuda/attention_on_gpu.h"
 #include "tests/support/random_values.h"
 
 namespace dofla {
 namespace {
 
 using reference::AttentionCase;
+using test::kPrecisions;
 
-// What a result of sums over up to T bounded factors may be off by: the GPU keeps float32 inputs at
-// float32, and rounds probabilities, factors and results of bf16 inputs to bf16.
-struct Precision {
-  DType dtype;
-  double relative;
-};
-const Precision kPrecisions[] = {{DType::kF32, 64 * 0x1p-23}, {DType::kBF16, 4 * 0x1p-8}};
-
-class CudaAttention : public test::OnGpu {
+class CudaAttention : public test::AttentionOnGpu {
  protected:
-  struct Inputs {
-    Tensor q, k, v;
-  };
-  // Rounded to the type first, so that both devices get the same numbers.
-  static Inputs rounded(const AttentionCase& c, DType dtype) {
-    const auto round = [&](const Tensor& x) { return x.to(dtype).to(DType::kF32); };
-    return {round(c.q_tensor()), round(c.k_tensor()), round(c.v_tensor())};
-  }
-  Tensor there(const Tensor& x, DType dtype) const { return x.to(dtype).to(gpu); }
-
-  // Rows of 20 elements do not come in packs of 16 bytes.
-  static std::vector<AttentionCase> cases() {
-    std::vector<AttentionCase> all;
-    for (const int64_t tokens : {1, 63, 64, 65, 1000})
-      all.push_back(reference::random_case(
-          {.batch = 1, .key_heads = 1, .tokens = tokens, .width = 20, .counts = {5, 17}}));
-    all.push_back(reference::random_case(
-        {.batch = 3, .key_heads = 2, .tokens = 70, .width = 64, .counts = {1, 16, 140, 64}}));
-    return all;
-  }
-
   // Tiles that are whole, and that one token more or less leaves almost empty or almost whole;
   // every width that has kernels of its own; and enough heads to fill a GPU without sharing out
   // their keys.
@@ -67,11 +33,6 @@ class CudaAttention : public test::OnGpu {
     std::vector<AttentionCase> all = cases();
     for (AttentionCase& c : cases_in_packs()) all.push_back(std::move(c));
     return all;
-  }
-
-  static std::string name_of(const AttentionCase& c, DType dtype) {
-    return fmt::format("{} tokens of {}, {} × {} heads, {}", c.tokens, c.width, c.batch, c.heads,
-                       name(dtype));
   }
 };
 
@@ -180,55 +141,6 @@ TEST_F(CudaAttention, LinearStepByStep) {
                     expected.data<float>()[(b * c.tokens + t) * row + i],
                     64 * 0x1p-23 * c.largest_value());
   }
-}
-
-TEST_F(CudaAttention, FeatureLosses) {
-  std::vector<AttentionCase> all = cases();
-  all.push_back(reference::fixture_case(test::fixtures() / "features_extreme.safetensors"));
-  for (const AttentionCase& c : all)
-    for (const auto& [dtype, bf16] : kPrecisions) {
-      const Inputs x = rounded(c, dtype);
-      const Features features = c.features();
-      for (const auto kind :
-           {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse})
-        for (const auto mask : {PairMask::kCausal, PairMask::kFull}) {
-          const std::string what = fmt::format("{} tokens, {}, loss {} mask {}", c.tokens,
-                                               name(dtype), int(kind), int(mask));
-          const FeatureLoss cpu = feature_loss(x.q, x.k, features, {kind, mask});
-          const auto run = [&] {
-            return feature_loss(there(x.q, dtype), there(x.k, dtype), features.to(gpu),
-                                {kind, mask});
-          };
-          const FeatureLoss result = run(), again = run();
-          EXPECT_TRUE(test::same_bits(here(result.grad_z), here(again.grad_z))) << what;
-          if (c.tokens == 1) continue;  // one pair: the normalised losses are constant
-          // K̂ is made of two bf16 parts a factor, 2^-16 of each term. So are gradients of float32
-          // inputs, which cancel: eight times that was allowed after four times was seen, for
-          // attention-mse. Those of bf16 inputs are products of bf16 numbers, as everything else
-          // is.
-          constexpr double kTwoParts = 4 * 0x1p-16, kCancelling = 8 * kTwoParts;
-          const double relative = dtype == DType::kF32 ? kCancelling : bf16;
-          EXPECT_NEAR(result.total(), cpu.total(), kTwoParts * std::abs(cpu.total())) << what;
-          expect_close(result.grad_z, cpu.grad_z, relative, what + ", grad_z");
-          expect_close(result.grad_log_alpha, cpu.grad_log_alpha, relative,
-                       what + ", grad_log_alpha");
-        }
-    }
-}
-
-TEST_F(CudaAttention, FeatureStep) {
-  const AttentionCase c = reference::random_case({.tokens = 40, .width = 16, .counts = {9, 24}});
-  Features cpu = c.features(), there_features = c.features().to(gpu);
-  FeatureMoments moments = new_feature_moments(cpu);
-  FeatureMoments gpu_moments = new_feature_moments(there_features);
-  const FeatureLoss loss = feature_loss(c.q_tensor(), c.k_tensor(), cpu);
-  for (int step = 0; step < 3; ++step) {
-    feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha, {0.1, 0.2}, moments, cpu);
-    feature_step(loss.per_head.to(gpu), loss.grad_z.to(gpu), loss.grad_log_alpha.to(gpu),
-                 {0.1, 0.2}, gpu_moments, there_features);
-  }
-  expect_close(there_features.z, cpu.z, 8 * 0x1p-23, "z");
-  expect_close(there_features.log_alpha, cpu.log_alpha, 8 * 0x1p-23, "log alpha");
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST_F(CudaViews, Attention) {
 }
 
 // What is left out before the heads puts bf16 rows at multiples of 16 bytes, or not.
-TEST_F(CudaViews, FeatureLosses) {
+TEST_F(CudaViews, FeatureLossesLarge) {
   for (const DType dtype : {DType::kF32, DType::kBF16})
     for (const int64_t width : {20, 64, 128})
       for (const int64_t left_out : {0, 3, 8}) {

@@ -1,0 +1,113 @@
+// The layerwise losses and a step along their gradients: the GPU against the CPU, in float32 and in
+// bf16.
+#include "dofla/ops/feature_loss.h"
+
+#include "dofla/ops/feature_step.h"
+#include "tests/ops/cuda/attention_on_gpu.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/random_values.h"
+
+namespace dofla {
+namespace {
+
+using reference::AttentionCase;
+using test::kPrecisions;
+
+class CudaFeatureLoss : public test::AttentionOnGpu {
+ protected:
+  static constexpr FeatureLossKind kKinds[] = {FeatureLossKind::kSoftmax, FeatureLossKind::kL2,
+                                               FeatureLossKind::kAttentionMse};
+  static constexpr PairMask kMasks[] = {PairMask::kCausal, PairMask::kFull};
+
+  static AttentionCase far_apart() {
+    return reference::fixture_case(test::fixtures() / "features_extreme.safetensors");
+  }
+  static std::vector<AttentionCase> large_cases() {
+    std::vector<AttentionCase> all = cases();
+    all.push_back(far_apart());
+    return all;
+  }
+
+  // Two by two tiles, the last ones almost empty, for every kernel that a loss has: both widths,
+  // whole and in part; heads of one group of features, of two and of more than one window; and, in
+  // float32 at the larger width, only one tile of keys at a time.
+  static std::vector<AttentionCase> small_cases() {
+    return {reference::random_case({.tokens = 70, .width = 64, .counts = {17, 140}}),
+            reference::random_case({.tokens = 70, .width = 80, .counts = {33, 70}})};
+  }
+
+  FeatureLoss on_gpu(const AttentionCase& c, DType dtype, const FeatureLossOptions& options) const {
+    return feature_loss(there(c.q_tensor(), dtype), there(c.k_tensor(), dtype),
+                        c.features().to(gpu), options);
+  }
+
+  void compare(const AttentionCase& c, FeatureLossKind kind) const {
+    if (c.tokens == 1) return;  // one pair: the normalised losses are constant
+    for (const auto& [dtype, bf16] : kPrecisions)
+      for (const PairMask mask : kMasks) {
+        const std::string what =
+            fmt::format("{}, loss {} mask {}", name_of(c, dtype), int(kind), int(mask));
+        const FeatureLoss result = on_gpu(c, dtype, {kind, mask});
+        const Inputs x = rounded(c, dtype);
+        const FeatureLoss cpu = feature_loss(x.q, x.k, c.features(), {kind, mask});
+        // K̂ is made of two bf16 parts a factor, 2^-16 of each term. So are gradients of float32
+        // inputs, which cancel: eight times that was allowed after four times was seen, for
+        // attention-mse. Those of bf16 inputs are products of bf16 numbers, as everything else is.
+        constexpr double kTwoParts = 4 * 0x1p-16, kCancelling = 8 * kTwoParts;
+        const double relative = dtype == DType::kF32 ? kCancelling : bf16;
+        EXPECT_NEAR(result.total(), cpu.total(), kTwoParts * std::abs(cpu.total())) << what;
+        expect_close(result.grad_z, cpu.grad_z, relative, what + ", grad_z");
+        expect_close(result.grad_log_alpha, cpu.grad_log_alpha, relative,
+                     what + ", grad_log_alpha");
+      }
+  }
+};
+
+TEST_F(CudaFeatureLoss, Softmax) {
+  for (const AttentionCase& c : small_cases()) compare(c, FeatureLossKind::kSoftmax);
+}
+
+TEST_F(CudaFeatureLoss, L2) {
+  for (const AttentionCase& c : small_cases()) compare(c, FeatureLossKind::kL2);
+}
+
+TEST_F(CudaFeatureLoss, AttentionMse) {
+  for (const AttentionCase& c : small_cases()) compare(c, FeatureLossKind::kAttentionMse);
+}
+
+TEST_F(CudaFeatureLoss, WhereProductsVanish) {
+  for (const FeatureLossKind kind : kKinds) compare(far_apart(), kind);
+}
+
+TEST_F(CudaFeatureLoss, EveryKindLarge) {
+  for (const AttentionCase& c : large_cases())
+    for (const FeatureLossKind kind : kKinds) compare(c, kind);
+}
+
+TEST_F(CudaFeatureLoss, GivesTheSameBitsLarge) {
+  for (const AttentionCase& c : large_cases())
+    for (const auto& [dtype, relative] : kPrecisions)
+      for (const FeatureLossKind kind : kKinds)
+        for (const PairMask mask : kMasks)
+          EXPECT_TRUE(test::same_bits(here(on_gpu(c, dtype, {kind, mask}).grad_z),
+                                      here(on_gpu(c, dtype, {kind, mask}).grad_z)))
+              << name_of(c, dtype) << ", loss " << int(kind) << " mask " << int(mask);
+}
+
+TEST_F(CudaFeatureLoss, FeatureStep) {
+  const AttentionCase c = reference::random_case({.tokens = 40, .width = 16, .counts = {9, 24}});
+  Features cpu = c.features(), there_features = c.features().to(gpu);
+  FeatureMoments moments = new_feature_moments(cpu);
+  FeatureMoments gpu_moments = new_feature_moments(there_features);
+  const FeatureLoss loss = feature_loss(c.q_tensor(), c.k_tensor(), cpu);
+  for (int step = 0; step < 3; ++step) {
+    feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha, {0.1, 0.2}, moments, cpu);
+    feature_step(loss.per_head.to(gpu), loss.grad_z.to(gpu), loss.grad_log_alpha.to(gpu),
+                 {0.1, 0.2}, gpu_moments, there_features);
+  }
+  expect_close(there_features.z, cpu.z, 8 * 0x1p-23, "z");
+  expect_close(there_features.log_alpha, cpu.log_alpha, 8 * 0x1p-23, "log alpha");
+}
+
+}  // namespace
+}  // namespace dofla
