@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compiles the GPU code and its tests for one architecture, as far as PTX, and links and runs nothing:
-# what the assembler makes of it takes as long again, and the rest is compiled elsewhere. Says so and
-# does nothing where there is no CUDA toolkit.
+# Compiles the GPU code and its tests for one architecture, as far as PTX and hardly optimised, and
+# links and runs nothing: optimising takes three times as long, the assembler as long again, and the
+# rest is compiled elsewhere. Says so and does nothing where there is no CUDA toolkit.
 set -eu
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
