@@ -8,7 +8,7 @@ packages="g++ cmake ninja-build pkg-config git
   libfmt-dev nlohmann-json3-dev libcli11-dev
   libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev
   libgtest-dev libbenchmark-dev
-  clang libclang-rt-14-dev clang-format clang-tidy python3 chromium"
+  clang libclang-rt-14-dev libomp-dev clang-format clang-tidy python3 chromium"
 
 missing=""
 for package in $packages; do

@@ -23,7 +23,8 @@ class Decay {
   void add(int64_t rank, double residual) { history_.emplace_back(rank, residual); }
 
   bool hopeless(double residual_wanted, int64_t largest_rank) const {
-    const auto [rank, residual] = history_.back();
+    const int64_t rank = history_.back().first;
+    const double residual = history_.back().second;
     if (rank < 2 * kBlock) return false;
     const auto half = std::find_if(history_.begin(), history_.end(),
                                    [&](const auto& point) { return 2 * point.first >= rank; });

@@ -133,7 +133,7 @@ TEST(TokenizerLayout, DigitsBeforeByteLevel) {
 TEST(TokenizerLayout, PrefixSpaceIsGivenToEachStretch) {
   Json json;
   json["model"] = byte_level_model({{"Ġ", "a"}});
-  json["added_tokens"] = {added("<s>", 300)};
+  json["added_tokens"] = Json::array({added("<s>", 300)});
   json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
   const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "test");
   EXPECT_EQ(tokens(tokenizer, "a<s>a<s> a"), (Strings{"Ġa", "<s>", "Ġa", "<s>", "Ġa"}));
@@ -147,7 +147,7 @@ Json metaspace(std::string_view scheme, bool split) {
                    {"merges", {"▁ a", "▁ ▁"}},
                    {"unk_token", "<unk>"},
                    {"fuse_unk", true}};
-  json["added_tokens"] = {added("<s>", 6)};
+  json["added_tokens"] = Json::array({added("<s>", 6)});
   json["pre_tokenizer"] = {
       {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", split}};
   return json;
