@@ -36,7 +36,8 @@ std::string settings_table() {
       fmt::format("{:<15} {:>6} {:>6} {:>7}  {}\n", "", "--lr", "--batch", "--epochs", "kept");
   for (const Task& task : tasks())
     text += settings_row(task.name, paper_finetune_options(task.name));
-  return text + settings_row("text", text_finetune_options());
+  return text + settings_row("text", text_finetune_options(false)) +
+         settings_row("text, teacher", text_finetune_options(true));
 }
 
 void add_options(CLI::App& app, FinetuneArguments& arguments) {
@@ -50,10 +51,10 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
   add_number(app, "--lr", arguments.learning_rate,
              "learning rate, which falls linearly to 0 (left out: see below)", "R",
              real_between(0, 1e3));
-  add_number(app, "--feature-rate", job.feature_rate,
-             "times --lr is the learning rate of a linear model's features", "F",
-             real_between(0, 1e6))
-      ->capture_default_str();
+  add_number(app, "--feature-rate", arguments.feature_rate,
+             "times --lr is the learning rate of a linear model's features\n"
+             "(left out: 1, with --teacher 20)",
+             "F", real_between(0, 1e6));
   add_number(app, "--weight-decay", job.weight_decay,
              "of matrices, not of norms, biases and features", "W", real_between(0, 1e3))
       ->capture_default_str();
@@ -74,6 +75,7 @@ FinetuneOptions FinetuneArguments::complete(const FinetuneOptions& otherwise) co
   full.epochs = epochs.value_or(otherwise.epochs);
   full.batch = batch.value_or(otherwise.batch);
   full.learning_rate = learning_rate.value_or(otherwise.learning_rate);
+  full.feature_rate = feature_rate.value_or(otherwise.feature_rate);
   full.keep_best = otherwise.keep_best;
   full.checkpoint_every = otherwise.checkpoint_every;
   full.part_tokens = part_tokens_for(device.get());

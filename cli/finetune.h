@@ -18,7 +18,7 @@ struct FinetuneArguments {
   DeviceOption device;
   TrainingRun training;
   std::optional<int64_t> epochs, batch;
-  std::optional<double> learning_rate;
+  std::optional<double> learning_rate, feature_rate;
   FinetuneOptions job;
   bool json = false;
 
@@ -50,7 +50,7 @@ class FinetuneText {
   int64_t held_out_ = 16;
 };
 
-FinetuneOptions text_finetune_options();  // where nothing else is said
+FinetuneOptions text_finetune_options(bool with_teacher);  // where nothing else is said
 
 struct Finetuned {
   FinetuneResult result;
