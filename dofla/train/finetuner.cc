@@ -33,6 +33,7 @@ Json describe(const Transformer& model, const Lessons& lessons, const FinetuneOp
   run.update(lessons.about);
   run.update({{"device", model.device().name()},
               {"model", to_string(identity_of(model.config()))},
+              {"products", name(model.weights().token_embedding.dtype())},
               {"weights", fingerprint(parameters(model, kEverything))},
               {"epochs", options.epochs},
               {"batch", options.batch},
