@@ -1,36 +1,18 @@
 #include "dofla/train/finetune.h"
 
 #include <cmath>
-#include <map>
-#include <set>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dofla/train/finetuner.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/finetune_case.h"
-#include "tests/support/full_disk.h"
 #include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
 
 class Finetuning : public testing::Test, protected test::FinetuneCase {};
-
-struct Contents {
-  NamedTensors tensors;
-  std::map<std::string, std::string> metadata;
-};
-
-// Of a training file, which may be overwritten then.
-Contents contents(const fs::path& path) {
-  const Safetensors file(path);
-  Contents all = {{}, file.metadata()};
-  for (const std::string& name : file.names())
-    all.tensors.emplace_back(name, file.tensor(name).clone());
-  return all;
-}
 
 TEST_F(Finetuning, LearnsABatchByHeart) {
   const std::vector<EncodedQuestion> few = some_questions(6);
@@ -52,45 +34,6 @@ TEST_F(Finetuning, LearnsABatchByHeart) {
   }
 }
 
-TEST_F(Finetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
-  FinetuneOptions options = settings();
-  options.checkpoint_every = 1;
-  options.checkpoint = scratch.path() / "run.training";
-  Transformer whole = linear_model();
-  const NamedTensors start = [&] {
-    whole.make_trainable();
-    return copy_of(whole);
-  }();
-  // Copies of the file as it was at every moment that it was written, seen after the step.
-  std::set<std::string> copies;
-  const auto keep = [&](const ProgressUpdate& update) {
-    const fs::path to = scratch.path() / fmt::format("{} step {}", update.stage, update.done);
-    if (fs::exists(options.checkpoint)) fs::copy_file(options.checkpoint, to);
-    copies.insert(to.string());
-  };
-  const FinetuneResult expected = finetune(whole, lessons, options, judge(), keep);
-  copies.insert(options.checkpoint.string());  // the finished run
-  ASSERT_EQ(copies.size(), 7u);
-  EXPECT_FALSE(same_bits(copy_of(whole), start));
-
-  options.resume = true;
-  for (const std::string& copy : copies) {
-    options.checkpoint = copy;
-    Transformer resumed = linear_model();
-    const FinetuneResult found = finetune(resumed, lessons, options, judge());
-    EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
-    EXPECT_EQ(found.loss, expected.loss) << copy;
-    EXPECT_EQ(found.kept, expected.kept) << copy;
-    ASSERT_EQ(found.epochs.size(), expected.epochs.size()) << copy;
-    for (size_t i = 0; i < found.epochs.size(); ++i) {
-      const TaskResult &then = found.epochs[i].answers, &once = expected.epochs[i].answers;
-      EXPECT_EQ(found.epochs[i].score, expected.epochs[i].score);
-      EXPECT_EQ(then.acc.standard_error, once.acc.standard_error);
-      EXPECT_EQ(then.questions, once.questions);
-    }
-  }
-}
-
 TEST_F(Finetuning, DoesNotDependOnTheNumberOfThreads) {
   const auto train = [&] {
     Transformer model = linear_model();
@@ -98,85 +41,6 @@ TEST_F(Finetuning, DoesNotDependOnTheNumberOfThreads) {
     return copy_of(model);
   };
   EXPECT_TRUE(same_bits(test::with_threads(1, train), test::with_threads(5, train)));
-}
-
-TEST_F(Finetuning, AnotherRunIsRefusedByWhatDiffers) {
-  FinetuneOptions options = settings();
-  options.checkpoint = scratch.path() / "run.training";
-  options.run = {{"task", "none"}};
-  Transformer model = linear_model();
-  finetune(model, lessons, options, judge());
-  options.resume = true;
-  const auto refused = [&](const FinetuneOptions& other, const std::vector<EncodedQuestion>& asked,
-                           Transformer on, std::string_view part) {
-    test::expect_error([&] { finetune(on, lessons_of(asked), other, judge()); },
-                       {"run.training", part});
-  };
-  FinetuneOptions other = options;
-  other.learning_rate = 0.5;
-  refused(other, questions, linear_model(), "lr 0.001, not 0.5");
-  other = options;
-  other.run["task"] = "some";
-  refused(other, questions, linear_model(), "task \"none\"");
-  std::vector<EncodedQuestion> changed = questions;
-  changed[3].gold = 1 - std::min(changed[3].gold, int64_t{1});
-  refused(options, changed, linear_model(), "text");
-  refused(options, questions, load_model(checkpoint), "weights");
-  refused(options, questions, std::move(model), "weights");
-  fs::resize_file(options.checkpoint, fs::file_size(options.checkpoint) / 2);
-  refused(options, questions, linear_model(), "run.training");
-}
-
-// The file is the same on every device; the bits that a run would go on in are not.
-TEST_F(Finetuning, ARunOfAnotherDeviceIsRefused) {
-  FinetuneOptions options = settings();
-  options.checkpoint = scratch.path() / "run.training";
-  Transformer model = linear_model();
-  const FinetuneResult result = finetune(model, lessons, options, judge());
-  EXPECT_EQ(result.run["device"], "cpu");
-  auto [tensors, metadata] = contents(options.checkpoint);
-  std::string& run = metadata.at("dofla.run");
-  const std::string_view here = R"("device":"cpu")";
-  run.replace(run.find(here), here.size(), R"("device":"cuda")");
-  write_safetensors(options.checkpoint, tensors, metadata);
-  options.resume = true;
-  Transformer fresh = linear_model();
-  test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
-                     {"run.training", "began on cuda, this is cpu", "--device cuda"});
-}
-
-// Each thing that is checked when a run is read.
-TEST_F(Finetuning, ABrokenCheckpointIsRefused) {
-  FinetuneOptions options = settings();
-  options.checkpoint = scratch.path() / "run.training";
-  Transformer model = linear_model();
-  finetune(model, lessons, options, judge());
-  const Contents file = contents(options.checkpoint);
-  options.resume = true;
-  const auto refused = [&](const std::string& name, const Tensor& instead, std::string_view part) {
-    NamedTensors broken;
-    for (const auto& [known, tensor] : file.tensors)
-      if (known != name) broken.emplace_back(known, tensor);
-    if (instead.defined()) broken.emplace_back(name, instead);
-    write_safetensors(options.checkpoint, broken, file.metadata);
-    Transformer fresh = linear_model();
-    test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
-                       {"run.training", name, part});
-  };
-  refused("history.loss", {}, "history.loss");
-  refused("history.loss", Tensor::zeros({7}, DType::kF64), "at most 6");
-  refused("history.loss", Tensor::zeros({6}), "numbers");
-  refused("history.judgements", Tensor::zeros({3, 7}, DType::kF64), "rows of 8");
-  refused("history.judgements", Tensor::zeros({2, 8}, DType::kF64), "expected 3 rows, found 2");
-  Tensor negative = Tensor::zeros({3, 8}, DType::kF64);
-  negative.data<double>()[0] = -1;
-  refused("history.judgements", negative, "-1");
-  const std::string weight = parameters(model, kEverything).front().first;
-  for (const std::string& name : {weight, "moments." + weight + ".mean", "best." + weight}) {
-    refused(name, {}, name);
-    refused(name, Tensor::zeros({2}), "found F32 [2]");
-  }
-  refused("moments." + weight + ".steps", Tensor::zeros({1}), "expected I64 [1]");
 }
 
 TEST_F(Finetuning, PartsOfABatchAddUpToTheWhole) {
@@ -278,21 +142,6 @@ TEST_F(Finetuning, StepsThatAreNotFiniteAreSkippedAndEndTheRun) {
   FinetuneOptions options = settings();
   test::expect_error([&] { finetune(model, lessons_of(with_it), options, judge()); },
                      {"last 6 steps were not finite"});
-}
-
-TEST_F(Finetuning, AFullDiskLeavesTheLastCheckpoint) {
-  FinetuneOptions options = settings();
-  options.checkpoint = scratch.path() / "run.training";
-  Transformer model = load_model(checkpoint);
-  finetune(model, lessons, options, judge());
-  const std::string before = read_text(options.checkpoint);
-  {
-    const test::FullDisk disk(1 << 16);
-    Transformer other = load_model(checkpoint);
-    test::expect_error([&] { finetune(other, lessons, options, judge()); },
-                       {"run.training", "cannot write"});
-  }
-  EXPECT_EQ(read_text(options.checkpoint), before);
 }
 
 TEST_F(Finetuning, MisuseIsRefused) {
