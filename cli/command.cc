@@ -64,6 +64,14 @@ TextArguments::Sequences TextArguments::open(const fs::path& model_folder,
   return ids_.empty() ? open_files(model_folder, config, progress) : open_ids(config);
 }
 
+std::vector<TokenIds> TextArguments::read(const Checkpoint& checkpoint,
+                                          const Progress& progress) const {
+  const Sequences text = open(checkpoint.folder(), checkpoint.config(), progress);
+  std::vector<TokenIds> windows;
+  for (TokenIds window; text.next(window);) windows.push_back(window);
+  return windows;
+}
+
 TextArguments::Sequences TextArguments::open_ids(const ModelConfig& config) const {
   auto ids = std::make_shared<std::vector<TokenIds>>(
       read_ids(ids_, {.vocabulary = config.vocabulary, .shortest = 2, .longest = config.context}));

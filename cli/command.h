@@ -59,6 +59,8 @@ class TextArguments {
   // amount of work is known; `next` then reads it again.
   Sequences open(const fs::path& model_folder, const ModelConfig& config,
                  const Progress& progress) const;
+  // All of them at once, for a model's checkpoint.
+  std::vector<TokenIds> read(const Checkpoint& checkpoint, const Progress& progress) const;
 
  private:
   Sequences open_ids(const ModelConfig& config) const;

@@ -44,11 +44,7 @@ struct Options {
 
 DistillText read_text(const Options& options, const Checkpoint& checkpoint,
                       const Progress& progress) {
-  const TextArguments::Sequences text =
-      options.text.open(checkpoint.folder(), checkpoint.config(), progress);
-  std::vector<TokenIds> windows;
-  for (TokenIds window; text.next(window);) windows.push_back(window);
-  return split_held_out(std::move(windows), options.held_out);
+  return split_held_out(options.text.read(checkpoint, progress), options.held_out);
 }
 
 // Goes on from the features of a student, which also give the plan.

@@ -14,14 +14,8 @@ namespace {
 // The loss on the held-out windows with its sign turned; the worst there is where it is not finite.
 Judgement judge_by(const std::vector<TokenIds>& held_out, const Transformer& model,
                    const Progress& progress) {
-  size_t at = 0;
-  const NextSequence next = [&](TokenIds& ids) {
-    if (at == held_out.size()) return false;
-    ids = held_out[at++];
-    return true;
-  };
   const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
-  const double loss = evaluate_next_token(model, next, tokens, progress).loss;
+  const double loss = evaluate_next_token(model, each_of(held_out), tokens, progress).loss;
   return {std::isfinite(loss) ? -loss : -std::numeric_limits<double>::infinity(), {}};
 }
 
@@ -99,11 +93,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   DistillText text;
   {
     ProgressBar bar;
-    const TextArguments::Sequences sequences =
-        text_.open(checkpoint.folder(), checkpoint.config(), bar.progress());
-    std::vector<TokenIds> windows;
-    for (TokenIds window; sequences.next(window);) windows.push_back(window);
-    text = split_held_out(std::move(windows), held_out_);
+    text = split_held_out(text_.read(checkpoint, bar.progress()), held_out_);
   }
   job.run = {{"sequence_length", text.train.front().size()},
              {"held_out_windows", text.held_out.size()},

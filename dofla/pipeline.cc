@@ -166,13 +166,7 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
   int64_t tokens = 0;
   for (const TokenIds& sequence : text.held_out)
     tokens += static_cast<int64_t>(sequence.size()) - 1;
-  size_t at = 0;
-  const NextSequence next = [&](TokenIds& ids) {
-    if (at == text.held_out.size()) return false;
-    ids = text.held_out[at++];
-    return true;
-  };
-  result.comparison = compare(teacher, student, next, tokens, progress);
+  result.comparison = compare(teacher, student, each_of(text.held_out), tokens, progress);
   return result;
 }
 

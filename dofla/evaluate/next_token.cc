@@ -20,6 +20,14 @@ SequenceLoss next_token_loss(const Transformer& model, const TokenIds& ids) {
   return {length - 1, sum / static_cast<double>(length - 1)};
 }
 
+NextSequence each_of(const std::vector<TokenIds>& sequences) {
+  return [&sequences, at = size_t{0}](TokenIds& ids) mutable {
+    if (at == sequences.size()) return false;
+    ids = sequences[at++];
+    return true;
+  };
+}
+
 NextTokenLoss evaluate_next_token(const Transformer& model, const NextSequence& next,
                                   int64_t total_tokens, const Progress& progress) {
   NextTokenLoss result;

@@ -30,6 +30,9 @@ SequenceLoss next_token_loss(const Transformer& model, const TokenIds& ids);  //
 // Puts the next sequence into its argument; false after the last one.
 using NextSequence = std::function<bool(TokenIds& ids)>;
 
+// One after the other; they must outlive the function.
+NextSequence each_of(const std::vector<TokenIds>& sequences);
+
 NextTokenLoss evaluate_next_token(const Transformer& model, const NextSequence& next,
                                   int64_t total_tokens = 0,  // for Progress; 0 if unknown
                                   const Progress& progress = {});

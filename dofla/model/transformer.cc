@@ -78,19 +78,20 @@ DecodeState Transformer::new_state() const {
 
 void Transformer::make_trainable(DType products) {
   require(!trainable_, "make_trainable: the model is trainable already");
-  trainable_ = true;
+  const DType type = weights_.token_embedding.dtype();
   if (!device().is_cuda()) {
     weights_ = transform(weights_, [](const Tensor& tensor) {
       return tensor.dtype() == DType::kF32 ? tensor.clone() : tensor.to(DType::kF32);
     });
-    return;
+  } else {
+    require(type == DType::kF32, "weights in {} on a GPU cannot be trained: load them in F32",
+            name(type));
+    if (products == DType::kBF16) {
+      parameters_ = weights_.parameters;
+      weights_ = rounded_copies(weights_);
+    }
   }
-  const DType type = weights_.token_embedding.dtype();
-  require(type == DType::kF32, "weights in {} on a GPU cannot be trained: load them in F32",
-          name(type));
-  if (products == DType::kF32) return;
-  parameters_ = weights_.parameters;
-  weights_ = rounded_copies(weights_);
+  trainable_ = true;
 }
 
 void Transformer::follow_parameters() {

@@ -60,10 +60,10 @@ __device__ __forceinline__ uint32_t resolve_vanished(const Tiles& at,
   }
 #pragma unroll 1
   for (int bit = 0; bit < 4 * Tiles::kBlocks; ++bit) {
-    uint32_t todo = __ballot_sync(0xffffffffu, mine >> bit & 1);
-    while (todo != 0) {
-      const int source = __ffs(static_cast<int>(todo)) - 1;
-      todo &= todo - 1;
+    uint32_t remaining = __ballot_sync(0xffffffffu, mine >> bit & 1);
+    while (remaining != 0) {
+      const int source = __ffs(static_cast<int>(remaining)) - 1;
+      remaining &= remaining - 1;
       const int row = __shfl_sync(0xffffffffu, at.row_of(bit), source);
       const int key = __shfl_sync(0xffffffffu, at.key_of(bit), source);
       const float log_product = log_sum(at.logs(0, at.row_tile * kTile + row),
@@ -105,10 +105,10 @@ __device__ __forceinline__ void add_vanished(const Tiles& at, int side, int firs
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int m = 16 * owned + at.g + i / 2 % 2 * 8, row = first + 2 * at.c + i % 2 + i / 4 * 8;
-    unsigned long long todo = side == 0 ? at.state.row_mask[row] : at.state.column_mask[row];
+    unsigned long long remaining = side == 0 ? at.state.row_mask[row] : at.state.column_mask[row];
 #pragma unroll 1
-    for (; todo != 0; todo &= todo - 1) {
-      const int other = __ffsll(static_cast<long long>(todo)) - 1;
+    for (; remaining != 0; remaining &= remaining - 1) {
+      const int other = __ffsll(static_cast<long long>(remaining)) - 1;
       const float2 pair = side == 0 ? vanished_pair(at, row, other) : vanished_pair(at, other, row);
       p[i] += pair.x * fast_exp2(mine[int64_t{row} * padded + m] +
                                  theirs[int64_t{other} * padded + m] + 2 * kLift - pair.y);
