@@ -1,8 +1,10 @@
-// Continues sequences with a linear model token by token, in the fewest and shortest steps: five
-// launches a layer of GPT-2, and on a GPU all of them recorded once and replayed for every token.
-// Any number of sequences go side by side, each with its own state.
+// Continues sequences with a linear model token by token, in the fewest and shortest steps. On a
+// GPU one sequence takes a single launch a token where the model suits (ops/decode.h), and else, or
+// for any number of sequences side by side, five launches a layer of GPT-2, recorded once and
+// replayed for every token. Each sequence has its own state.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -23,6 +25,7 @@ class Decoder {
   Decoder(const Transformer& model, DecodeState state, int64_t batch = 1);
 
   const DecodeState& state() const { return state_; }
+  bool in_one_launch() const { return program_ != nullptr; }  // whether a token takes only one
 
   // Reads one token of every sequence. Returns the logits of what follows, on the model's device;
   // on a GPU the next step writes to the same memory. Throws std::invalid_argument on an id outside
@@ -30,16 +33,18 @@ class Decoder {
   Tensor step(const std::vector<int64_t>& ids);  // B -> [B, V], F32
 
  private:
-  Tensor run(DecodeState& state) const;  // from inputs_ to logits
+  bool write_program();  // whether there is one
   LinearAttentionState& tensors_of(int64_t layer, DecodeState& state) const;
-  Tensor run_layer(int64_t layer, const Tensor& x, DecodeState& state) const;
+  Tensor run(TokenSteps& steps, DecodeState& state) const;  // to logits
+  Tensor run_layer(TokenSteps& steps, int64_t layer, const Tensor& x, DecodeState& state) const;
 
   const Transformer& model_;
   int64_t batch_;
   DecodeState state_;
   Tensor inputs_;       // [2, B], I64, on the model's device: ids, then positions
   Tensor frequencies_;  // of the rotary embedding, on the model's device, or undefined
-  Tensor logits_;       // [B, V], what the recording writes
+  Tensor logits_;       // [B, V], what program and recording write
+  std::unique_ptr<TokenProgram> program_;
   std::optional<Recording> recording_;
 };
 

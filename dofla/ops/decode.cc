@@ -104,4 +104,8 @@ Tensor linear_attention_step(const RowHeads& q, const RowHeads& k, const RowHead
       .reshape({batch, q.heads * size});
 }
 
+std::unique_ptr<TokenProgram> token_program(const Device& device) {
+  return device.is_cuda() ? cuda::token_program(device) : nullptr;
+}
+
 }  // namespace dofla

@@ -4,6 +4,7 @@
 // steps of one state. Elsewhere they are put together from the operations that whole sequences use.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "dofla/core/activation.h"
@@ -64,5 +65,34 @@ void place_heads(const Placement& placement,
 Tensor linear_attention_step(const RowHeads& q, const RowHeads& k, const RowHeads& v,
                              const Features& features,
                              LinearAttentionState& state);  // -> [B, H·D]
+
+// The same steps for who does not care whether they are done at once or written down.
+class TokenSteps {
+ public:
+  virtual ~TokenSteps() = default;
+  virtual Tensor embed_tokens(const Tensor& tokens, const Tensor& positions) = 0;
+  virtual Tensor dense(const Tensor& x, const Dense& layer,
+                       std::optional<DType> result = std::nullopt) = 0;
+  virtual void place_heads(const Placement& placement, RowHeads& q, RowHeads& k) = 0;
+  virtual Tensor linear_attention_step(const RowHeads& q, const RowHeads& k, const RowHeads& v,
+                                       const Features& features, LinearAttentionState& state) = 0;
+};
+
+// The steps of one sequence, written down once and then run as a whole for every token, on a GPU in
+// a single launch. Nothing is computed before run(); what a step returns stands for its numbers in
+// the steps that follow, and only the result of a `dense` of a given type can be read. All tensors
+// and states that the steps are given must live as long as the program.
+class TokenProgram : public TokenSteps {
+ public:
+  // After the last step: whether the device can run them so. It takes a Hopper, BF16 weights [N, K]
+  // with whole packs of eight inputs, heads that stay where they are and consist of whole fours,
+  // and enough shared memory.
+  virtual bool finish() = 0;
+  // Ids and positions lie in their tables: on a GPU nobody looks.
+  virtual void run(int64_t id, int64_t position) = 0;
+};
+
+// Null where there are none: not on a GPU.
+std::unique_ptr<TokenProgram> token_program(const Device& device);
 
 }  // namespace dofla

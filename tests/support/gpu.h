@@ -11,6 +11,7 @@
 #include "dofla/core/device.h"
 #include "dofla/core/error.h"
 #include "dofla/core/tensor.h"
+#include "dofla/ops/decode.h"
 
 namespace dofla::test {
 
@@ -39,6 +40,13 @@ class OnGpu : public testing::Test {
       worst = std::max(worst, std::abs(double{a.data<float>()[i]} - e.data<float>()[i]));
     }
     EXPECT_LE(worst, relative * largest) << what;
+  }
+
+  // On a GPU without the kernel not even an embedding can be run.
+  bool runs_token_programs() const {
+    const auto program = token_program(gpu);
+    program->embed_tokens(Tensor::zeros({1, 4}, DType::kBF16, gpu), {});
+    return program->finish();
   }
 
   Device gpu;

@@ -17,4 +17,6 @@ void place_heads(const Placement& placement, const Tensor& where, RowHeads& q, R
 Tensor linear_attention_step(const RowHeads& q, const RowHeads& k, const RowHeads& v,
                              const Features& features, LinearAttentionState& state);
 
+std::unique_ptr<TokenProgram> token_program(const Device& gpu);
+
 }  // namespace dofla::cuda

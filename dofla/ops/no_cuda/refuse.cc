@@ -43,6 +43,7 @@ void few_row_dense(const Tensor&, const Dense&, Tensor&) { refuse(); }
 void place_heads(const Placement&, const Tensor&, RowHeads&, RowHeads&) { refuse(); }
 Tensor linear_attention_step(const RowHeads&, const RowHeads&, const RowHeads&, const Features&,
                              LinearAttentionState&) { refuse(); }
+std::unique_ptr<TokenProgram> token_program(const Device&) { refuse(); }
 
 Divergence divergence(const Tensor&, const Tensor&, const Tensor&) { refuse(); }
 

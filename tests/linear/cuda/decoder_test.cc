@@ -1,5 +1,5 @@
-// Decoding with recorded steps on a GPU against forward there, which computes each operation by
-// itself.
+// Decoding in one launch or with recorded steps on a GPU against forward there, which computes each
+// operation by itself.
 #include "dofla/linear/decoder.h"
 
 #include "dofla/distill/pair_init.h"
@@ -56,29 +56,49 @@ TEST_F(CudaDecoder, GivesTheLogitsOfForwardForEveryFixture) {
 
 TEST_F(CudaDecoder, IsUntouchedByWhatHappensBetweenSteps) {
   const Transformer model = wiki_mini();
-  Decoder alone(model, model.new_state(), 2), disturbed(model, model.new_state(), 2);
-  for (int64_t t = 0; t < 8; ++t) {
-    const std::vector<int64_t> ids = {5 + t, 900 - t};
-    const Tensor expected = here(alone.step(ids));
-    const Tensor found = disturbed.step(ids);
-    // Work of many sizes that would write over memory handed out twice.
-    std::vector<Tensor> others;
-    for (int64_t bytes = 512; bytes < (1 << 22); bytes *= 2)
-      others.push_back(Tensor::zeros({bytes}, DType::kU8, gpu));
-    model.forward(test::some_ids(model.config(), 3, 7));
-    EXPECT_TRUE(test::same_bits(here(found), expected)) << "token " << t;
+  for (const int64_t batch : {1, 2}) {
+    Decoder alone(model, model.new_state(), batch), disturbed(model, model.new_state(), batch);
+    for (int64_t t = 0; t < 8; ++t) {
+      const std::vector<int64_t> ids(static_cast<size_t>(batch), 5 + t);
+      const Tensor expected = here(alone.step(ids));
+      const Tensor found = disturbed.step(ids);
+      // Work of many sizes that would write over memory handed out twice.
+      std::vector<Tensor> others;
+      for (int64_t bytes = 512; bytes < (1 << 22); bytes *= 2)
+        others.push_back(Tensor::zeros({bytes}, DType::kU8, gpu));
+      model.forward(test::some_ids(model.config(), 3, 7));
+      EXPECT_TRUE(test::same_bits(here(found), expected)) << "batch " << batch << " token " << t;
+    }
   }
+}
+
+TEST_F(CudaDecoder, TakesOneLaunchATokenWhereItCan) {
+  const Transformer model = wiki_mini();
+  EXPECT_EQ(Decoder(model, model.new_state(), 1).in_one_launch(), runs_token_programs());
+  EXPECT_FALSE(Decoder(model, model.new_state(), 2).in_one_launch());
+}
+
+// Where a token stands in a decoder makes no difference to its bits.
+TEST_F(CudaDecoder, GivesTheSameBitsFromAnyBeginning) {
+  const Transformer model = wiki_mini();
+  Decoder first(model, model.new_state());
+  first.step({7});
+  Decoder second(model, first.state().fork());
+  for (const int64_t id : {8, 9})
+    EXPECT_TRUE(test::same_bits(here(first.step({id})), here(second.step({id})))) << id;
 }
 
 TEST_F(CudaDecoder, GivesItsMemoryBack) {
   const Transformer model = wiki_mini();
   const int64_t before = bytes_in_use(gpu);
-  {
-    Decoder decoder(model, model.new_state(), 4);
-    decoder.step({1, 2, 3, 4});
-    EXPECT_GT(bytes_in_use(gpu), before);
+  for (const int64_t batch : {1, 4}) {
+    {
+      Decoder decoder(model, model.new_state(), batch);
+      decoder.step(std::vector<int64_t>(static_cast<size_t>(batch), 3));
+      EXPECT_GT(bytes_in_use(gpu), before);
+    }
+    EXPECT_EQ(bytes_in_use(gpu), before) << "batch " << batch;
   }
-  EXPECT_EQ(bytes_in_use(gpu), before);
 }
 
 // The text is the one that forward would have given, up to tokens that are as good as equal.

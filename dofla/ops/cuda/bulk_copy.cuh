@@ -1,0 +1,54 @@
+// Copies from device memory to shared memory that run in the background, in one instruction for any
+// number of bytes (sm_90 and later), and the barriers in shared memory that say when they are
+// there.
+#pragma once
+
+#include "dofla/ops/cuda/tile_mma.cuh"
+
+namespace dofla::cuda {
+
+// A phase of the barrier ends when so many have arrived and all expected bytes are there.
+__device__ __forceinline__ void init_barrier(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+
+// Between the initialisation and the barrier of the block that ends it.
+__device__ __forceinline__ void show_barriers_to_copies() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Arrives, and says how many bytes will come.
+__device__ __forceinline__ void arrive_expecting(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Waits for the end of an even phase (0) or an odd one (1).
+__device__ __forceinline__ void wait_for_phase(uint64_t* barrier, uint32_t odd) {
+  asm volatile(
+      "{\n"
+      ".reg .pred ended;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared.b64 ended, [%0], %1;\n"
+      "@!ended bra again;\n"
+      "}" ::"r"(shared_address(barrier)),
+      "r"(odd)
+      : "memory");
+}
+
+// Addresses and bytes are multiples of 16.
+__device__ __forceinline__ void bulk_copy(void* shared, const void* global, int bytes,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+}  // namespace dofla::cuda

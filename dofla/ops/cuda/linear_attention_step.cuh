@@ -1,0 +1,119 @@
+// One token of a head in the recurrent form: every feature's sums move on by the key, and the query
+// looks at them. Lanes lie along the head's coordinates, four each, and features beside each other.
+#pragma once
+
+#include "dofla/ops/cuda/tile_mma.cuh"
+#include "dofla/ops/cuda/vector.cuh"
+
+namespace dofla::cuda {
+
+__device__ __forceinline__ float dot(float4 x, float4 y) {
+  return fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
+}
+
+// Sums and maxima over the threads of a feature, and over the features that a warp has side by
+// side.
+template <int kLanes>
+__device__ __forceinline__ float over_lanes(float x) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(kWholeWarp, x, step);
+  return x;
+}
+template <int kLanes>
+__device__ __forceinline__ float over_rows(float x) {
+#pragma unroll
+  for (int step = kLanes; step < 32; step *= 2) x += __shfl_xor_sync(kWholeWarp, x, step);
+  return x;
+}
+template <int kLanes>
+__device__ __forceinline__ float most_of_rows(float x) {
+#pragma unroll
+  for (int step = kLanes; step < 32; step *= 2) x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, step));
+  return x;
+}
+
+// A thread's four coordinates of a token, and what log φ̃ is made of.
+struct StepToken {
+  float4 q, k, v;
+  float inner_scale;  // of z·x
+  float key_norm;     // what a key's norm takes away
+  float log_count;    // of the head's features
+};
+
+// One feature, as a thread has it.
+struct StepFeature {
+  float4 z, sums;
+  float log_alpha, log_max, a;
+
+  // Of the old sums times decay plus key times v. Returns what the query has of the feature, as a
+  // logarithm.
+  template <int kLanes>
+  __device__ __forceinline__ float advance(const StepToken& token) {
+    const float along_q = over_lanes<kLanes>(dot(z, token.q));
+    const float along_k = over_lanes<kLanes>(dot(z, token.k));
+    const float offset = 0.5f * (log_alpha - token.log_count);
+    const float log_key = fmaf(along_k, token.inner_scale, offset - token.key_norm);
+    const float peak = fmaxf(log_max, log_key);
+    const float decay = fast_exp(log_max - peak), key = fast_exp(log_key - peak);
+    const float4 v = token.v;
+    log_max = peak;
+    a = fmaf(a, decay, key);
+    sums = make_float4(fmaf(sums.x, decay, key * v.x), fmaf(sums.y, decay, key * v.y),
+                       fmaf(sums.z, decay, key * v.z), fmaf(sums.w, decay, key * v.w));
+    return fmaf(along_q, token.inner_scale, offset) + log_max;
+  }
+};
+
+// What the query finds in some features, relative to exp(shift); a warp has the same shift.
+struct Found {
+  float shift = -INFINITY, weight = 0;
+  float4 values = {};
+
+  __device__ __forceinline__ void rescale(float to) {
+    if (to == -INFINITY) return;  // still nothing
+    const float factor = fast_exp(shift - to);
+    shift = to;
+    weight *= factor;
+    values.x *= factor, values.y *= factor, values.z *= factor, values.w *= factor;
+  }
+  __device__ __forceinline__ void add(float query, float a, float4 sums) {
+    weight = fmaf(query, a, weight);
+    values.x = fmaf(query, sums.x, values.x);
+    values.y = fmaf(query, sums.y, values.y);
+    values.z = fmaf(query, sums.z, values.z);
+    values.w = fmaf(query, sums.w, values.w);
+  }
+};
+
+// Where the warps of a block put what they found, each of kLanes · 4 coordinates.
+template <int kWarps, int kLanes>
+struct FoundByWarps {
+  float4 values[kWarps][kLanes];
+  float shifts[kWarps], weights[kWarps];
+
+  __device__ __forceinline__ void put(const Found& found) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const float weight = over_rows<kLanes>(found.weight);
+    const float4 sums =
+        make_float4(over_rows<kLanes>(found.values.x), over_rows<kLanes>(found.values.y),
+                    over_rows<kLanes>(found.values.z), over_rows<kLanes>(found.values.w));
+    if (lane < kLanes) values[warp][lane] = sums;
+    if (lane == 0) shifts[warp] = found.shift, weights[warp] = weight;
+  }
+
+  // Coordinate d of what attention gives, once all warps have put theirs.
+  __device__ __forceinline__ float attended(int d) const {
+    float shift = shifts[0], value = 0, denominator = 0;
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) shift = fmaxf(shift, shifts[w]);
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const float factor = fast_exp(shifts[w] - shift);
+      value = fmaf(factor, reinterpret_cast<const float*>(values[w])[d], value);
+      denominator = fmaf(factor, weights[w], denominator);
+    }
+    return value / denominator;
+  }
+};
+
+}  // namespace dofla::cuda

@@ -1,0 +1,192 @@
+// The attention stage: a block takes a head, and its warps the features side by side, as many at a
+// time as there are threads for four coordinates each. Heads begin at the last block: the first
+// ones are busy with what comes before.
+#pragma once
+
+#include "dofla/ops/cuda/linear_attention_step.cuh"
+#include "dofla/ops/cuda/stage_ring.cuh"
+#include "dofla/ops/cuda/tagged_row.cuh"
+
+namespace dofla::cuda {
+
+__device__ __forceinline__ int first_head() {
+  return static_cast<int>(gridDim.x - 1 - blockIdx.x);
+}
+
+// Norm and rotation of a lane's four coordinates, as far as they do not depend on the token.
+template <int kLanes>
+struct LanePlacement {
+  float4 q_norm, k_norm, cosine = {1, 1, 1, 1}, sine = {};
+  int partner = threadIdx.x % 32;  // the lane that has the coordinates which turn with these
+
+  __device__ __forceinline__ LanePlacement(const AttentionStage& s, int d, int64_t position) {
+    const auto weights = [&](const float* norm) {
+      return norm == nullptr || d >= s.width
+                 ? float4{}
+                 : make_float4(norm[d], norm[d + 1], norm[d + 2], norm[d + 3]);
+    };
+    q_norm = weights(s.q.norm), k_norm = weights(s.k.norm);
+    if (d >= 2 * s.pairs) return;
+    const bool first = d < s.pairs;
+    partner += first ? s.pairs / 4 : -(s.pairs / 4);
+    const float* frequencies = s.frequencies + (first ? d : d - s.pairs);
+    float sines[4], cosines[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      sincosf(static_cast<float>(position) * frequencies[i], &sines[i], &cosines[i]);
+    const float sign = first ? -1 : 1;
+    cosine = make_float4(cosines[0], cosines[1], cosines[2], cosines[3]);
+    sine = make_float4(sign * sines[0], sign * sines[1], sign * sines[2], sign * sines[3]);
+  }
+
+  __device__ __forceinline__ float4 place(const AttentionStage& s, const float* norm, float4 weight,
+                                          float4 x) const {
+    if (norm != nullptr) {
+      const float squares = over_lanes<kLanes>(dot(x, x)) / static_cast<float>(s.width);
+      const float scale = rsqrtf(squares + s.epsilon);
+      x = make_float4(x.x * scale * weight.x, x.y * scale * weight.y, x.z * scale * weight.z,
+                      x.w * scale * weight.w);
+    }
+    if (s.pairs == 0) return x;
+    const auto other = [&](float value) { return __shfl_sync(kWholeWarp, value, partner); };
+    const float4 turned = make_float4(other(x.x), other(x.y), other(x.z), other(x.w));
+    return make_float4(
+        fmaf(x.x, cosine.x, turned.x * sine.x), fmaf(x.y, cosine.y, turned.y * sine.y),
+        fmaf(x.z, cosine.z, turned.z * sine.z), fmaf(x.w, cosine.w, turned.w * sine.w));
+  }
+};
+
+template <int kLanes>
+__device__ __forceinline__ StepToken await_token(const AttentionStage& s, int h, int d,
+                                                 int64_t position, Tag tag) {
+  const LanePlacement<kLanes> placement(s, d, position);
+  const auto at = [&](const AttentionStage::Heads& of, int head) {
+    return of.row + own_copy(of.count) + of.offset + head * of.step + d;
+  };
+  const float *q = at(s.q, h), *k = at(s.k, h / s.group), *v = at(s.v, h / s.group);
+  const uint4 none = make_uint4(tag, tag, tag, tag);
+  uint4 words[3] = {none, none, none};
+  do {
+    if (d < s.width)
+      words[0] = look_at_four(q), words[1] = look_at_four(k), words[2] = look_at_four(v);
+  } while (!__all_sync(kWholeWarp, is_tagged(words[0], tag) && is_tagged(words[1], tag) &&
+                                       is_tagged(words[2], tag)));
+  StepToken token = {};
+  if (d < s.width)
+    token.q = untagged(words[0]), token.k = untagged(words[1]), token.v = untagged(words[2]);
+  token.q = placement.place(s, s.q.norm, placement.q_norm, token.q);
+  token.k = placement.place(s, s.k.norm, placement.k_norm, token.k);
+  token.inner_scale = s.inner_scale;
+  token.key_norm = over_lanes<kLanes>(dot(token.k, token.k)) * s.norm_scale;
+  return token;
+}
+
+// Features of a head that a block takes at a time, kHeld a thread.
+template <int kLanes>
+struct FeatureRound {
+  static constexpr int kRows = kThreads / kLanes, kHeld = 2, kCount = kRows * kHeld;
+  StepFeature held[kHeld];
+
+  static __device__ int row(int i) { return threadIdx.x / kLanes + i * kRows; }
+  static __device__ int column() { return threadIdx.x % kLanes * 4; }
+
+  // From `first` on, of which `count` are left.
+  __device__ __forceinline__ void load(const AttentionStage& s, int first, int count,
+                                       TileRing& ring) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      held[i] = {};
+      if (row(i) >= count) continue;
+      held[i].log_alpha = s.log_alpha[first + row(i)];
+      held[i].log_max = s.sums.log_max[first + row(i)];
+      held[i].a = s.sums.a[first + row(i)];
+    }
+    ring.wait();
+    const auto* z = reinterpret_cast<const float*>(ring.tile());
+    const auto* sums = z + min(kCount, count) * s.width;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int at = row(i) * s.width + column();
+      if (row(i) >= count || column() >= s.width) continue;
+      held[i].z = *reinterpret_cast<const float4*>(z + at);
+      held[i].sums = *reinterpret_cast<const float4*>(sums + at);
+    }
+    ring.leave();
+  }
+
+  __device__ __forceinline__ void store(const AttentionStage& s, int first, int count) const {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (row(i) >= count) continue;
+      const int64_t m = first + row(i);
+      if (column() < s.width)
+        *reinterpret_cast<float4*>(s.sums.b + m * s.width + column()) = held[i].sums;
+      if (column() == 0) s.sums.log_max[m] = held[i].log_max, s.sums.a[m] = held[i].a;
+    }
+  }
+
+  __device__ __forceinline__ void advance(const StepToken& token, int count, Found& found) {
+    float log_query[kHeld], most = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const float log_found = held[i].template advance<kLanes>(token);
+      log_query[i] = row(i) < count ? log_found : -INFINITY;
+      most = fmaxf(most, log_query[i]);
+    }
+    found.rescale(fmaxf(found.shift, most_of_rows<kLanes>(most)));
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (row(i) < count) found.add(fast_exp(log_query[i] - found.shift), held[i].a, held[i].sums);
+  }
+};
+
+template <int kLanes>
+__device__ __forceinline__ void compute_attention(const AttentionStage& s, int64_t position,
+                                                  Tag tag, TileRing& ring,
+                                                  FoundByWarps<kWarps, kLanes>& by_warps) {
+  FeatureRound<kLanes> round;
+#pragma unroll 1
+  for (int h = first_head(); h < s.heads; h += gridDim.x) {
+    const int first = s.first[h], count = s.first[h + 1] - first;
+    round.load(s, first, count, ring);
+    StepToken token = await_token<kLanes>(s, h, round.column(), position, tag);
+    token.log_count = logf(static_cast<float>(count));
+    Found found;
+#pragma unroll 1
+    for (int start = 0; start < count; start += round.kCount) {
+      if (start > 0) round.load(s, first + start, count - start, ring);
+      round.advance(token, count - start, found);
+      if (start + round.kCount < count) round.store(s, first + start, count - start);
+    }
+    by_warps.put(found);
+    meet();
+    if (const int i = threadIdx.x; i < s.width)
+      hand_over(s.y, s.heads * s.width, h * s.width + i, by_warps.attended(i), tag);
+    const int last = (count - 1) / round.kCount * round.kCount;
+    round.store(s, first + last, count - last);
+    meet();
+  }
+}
+
+// Directions and sums of as many features as compute_attention takes at a time.
+template <int kLanes>
+__device__ __forceinline__ void fill_attention(const AttentionStage& s, TileRing& ring) {
+  constexpr int kCount = FeatureRound<kLanes>::kCount;
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int h = first_head(); h < s.heads; h += gridDim.x) {
+    const int first = s.first[h], count = s.first[h + 1] - first;
+#pragma unroll 1
+    for (int start = 0; start < count; start += kCount) {
+      const int bytes = min(kCount, count - start) * s.width * static_cast<int>(sizeof(float));
+      unsigned char* to = ring.begin_filling(2 * bytes);
+      if (lane < 2)
+        bulk_copy(to + lane * bytes,
+                  (lane == 0 ? s.z : s.sums.b) + static_cast<int64_t>(first + start) * s.width,
+                  bytes, ring.filled());
+      ring.next();
+    }
+  }
+}
+
+}  // namespace dofla::cuda

@@ -1,0 +1,94 @@
+// One token of one sequence through a whole model in a single launch, on a Hopper GPU. The blocks
+// of the launch, one a multiprocessor, go through a list of stages together. Weights come to shared
+// memory in the background, stages ahead of their use, and what a stage computes goes to the others
+// number by number (tagged_row.cuh): no stage waits for the end of another, let alone for a launch.
+// The same input gives the same bits.
+#pragma once
+
+#include "dofla/ops/cuda/few_row_kernels.h"
+#include "dofla/ops/cuda/linear_attention_kernels.h"
+
+namespace dofla::cuda {
+
+// Rows between stages are float32 [kRowCopies, count], zeros at first, of which the last bit
+// belongs to tagged_row.cuh.
+constexpr int kRowCopies = 2;
+
+// tokens[id] + positions[position].
+struct EmbedStage {
+  int32_t width;
+  const void* tokens;     // [V, width], bf16
+  const void* positions;  // [context, width], bf16, or null
+  float* y;               // row
+};
+
+// y = f(norm(x) W + bias) · factor + residual.
+struct ProductStage {
+  int32_t inputs, outputs;
+  int32_t blocks;       // that take part, the first ones
+  int32_t tile_rows;    // outputs that a block takes at a time
+  int32_t warp_inputs;  // inputs of a warp
+  const float* x;       // row
+  RowNorm norm;
+  const void* weight;     // [outputs, inputs], bf16
+  const void* bias;       // [outputs], bf16, or null
+  const float* factor;    // row, or null
+  const float* residual;  // row, or null
+  float* y;               // row; null: the result goes to `logits`
+  float* logits;          // [outputs]
+  Activation f;           // where nonlinear
+  bool nonlinear;
+};
+
+// linear_attention_step, after place_heads.
+struct AttentionStage {
+  struct Heads {
+    const float* row;
+    int32_t count;         // of the whole row
+    int32_t offset, step;  // head h takes [offset + h · step, … + width)
+    const float* norm;     // [width], of their RMS norm, or null
+  };
+  int32_t heads, group, width;
+  float inner_scale, norm_scale;
+  Heads q, k, v;
+  float epsilon;             // of the norms
+  int32_t pairs;             // coordinate i turns with i + pairs
+  const float* frequencies;  // [pairs]
+  const int32_t* first;      // [heads + 1], of features
+  const float* z;
+  const float* log_alpha;
+  LinearAttentionSums sums;
+  float* y;  // row
+};
+
+struct Stage {
+  enum class Kind : int32_t { kEmbed, kProduct, kAttention } kind;
+  union {
+    EmbedStage embed;
+    ProductStage product;
+    AttentionStage attention;
+  };
+};
+
+struct StageList {
+  const Stage* stages;
+  int32_t count;
+  int32_t widest_head;
+  int32_t most_warp_inputs;  // of all products
+};
+
+// How a product is shared out among blocks and warps; false where it does not fit. Inputs are whole
+// packs of eight.
+bool share_out(ProductStage& product, int blocks);
+
+// The blocks of a launch; 0 where the current device has no such kernel.
+int stage_list_blocks();
+
+// Whether stages leave room for each other in shared memory.
+bool stage_list_fits(const StageList& list);
+
+// `tag` is 1, 0, 1, … from one launch to the next.
+cudaError_t launch_stage_list(const StageList& list, int64_t id, int64_t position, uint32_t tag,
+                              cudaStream_t stream);
+
+}  // namespace dofla::cuda

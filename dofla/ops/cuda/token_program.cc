@@ -1,0 +1,157 @@
+#include "dofla/ops/cuda/token_program.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dofla/ops/cuda/decode.h"
+#include "dofla/ops/cuda/tensors.h"
+
+namespace dofla::cuda {
+namespace {
+
+// Copies in the background take whole packs of 16 bytes.
+bool in_packs(const Tensor& x) {
+  return !x.defined() || reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0;
+}
+
+bool is_bf16(const Tensor& x) {
+  return !x.defined() || x.dtype() == DType::kBF16;
+}
+
+AttentionStage::Heads heads_of(const RowHeads& of, const Tensor& norm) {
+  return {floats(of.rows), static_cast<int32_t>(of.rows.size(1)),
+          static_cast<int32_t>(of.columns.offset), static_cast<int32_t>(of.columns.stride),
+          floats(norm)};
+}
+
+}  // namespace
+
+StageProgram::StageProgram(const Device& gpu)
+    : gpu_(gpu), blocks_(stage_list_blocks()), fits_(blocks_ > 0) {}
+
+Tensor StageProgram::kept(const Tensor& x) {
+  memory_.push_back(x);
+  return x;
+}
+
+Tensor StageProgram::new_row(int64_t count) {
+  // Blocks look at four numbers at a time.
+  fits_ = fits_ && count % 4 == 0;
+  return kept(Tensor::zeros({kRowCopies, count}, DType::kF32, gpu_)).slice(0, 1);
+}
+
+Tensor StageProgram::embed_tokens(const Tensor& tokens, const Tensor& positions) {
+  fits_ = fits_ && is_bf16(tokens) && is_bf16(positions);
+  Tensor y = new_row(tokens.size(1));
+  Stage stage = {};
+  stage.kind = Stage::Kind::kEmbed;
+  stage.embed = {static_cast<int32_t>(tokens.size(1)), tokens.raw(), positions.raw(),
+                 mutable_floats(y)};
+  stages_.push_back(stage);
+  return y;
+}
+
+Tensor StageProgram::dense(const Tensor& x, const Dense& layer, std::optional<DType> result) {
+  const Linear& linear = layer.linear;
+  fits_ = fits_ && is_bf16(linear.weight) && is_bf16(linear.bias) && !linear.input_major &&
+          in_packs(linear.weight) && in_packs(layer.norm.weight) && in_packs(layer.norm.bias);
+  const int64_t outputs = linear.outputs();
+  Tensor y = result ? kept(Tensor({1, outputs}, DType::kF32, gpu_)) : new_row(outputs);
+  Stage stage = {};
+  stage.kind = Stage::Kind::kProduct;
+  ProductStage& p = stage.product;
+  p.inputs = static_cast<int32_t>(x.size(1)), p.outputs = static_cast<int32_t>(outputs);
+  p.x = floats(x);
+  p.norm = {floats(layer.norm.weight), floats(layer.norm.bias),
+            static_cast<float>(layer.norm.epsilon), layer.norm.centre};
+  p.weight = linear.weight.raw(), p.bias = linear.bias.raw();
+  p.factor = floats(layer.factor), p.residual = floats(layer.residual);
+  (result ? p.logits : p.y) = mutable_floats(y);
+  p.nonlinear = layer.activation.has_value();
+  p.f = layer.activation.value_or(Activation::kRelu);
+  fits_ = fits_ && share_out(p, blocks_);
+  stages_.push_back(stage);
+  return y;
+}
+
+// The blocks that attend have their hands free before the others: they take no part in what gives
+// them queries, keys and values.
+void StageProgram::leave_blocks_to(int64_t heads, const Tensor& row) {
+  for (Stage& stage : stages_)
+    if (stage.kind == Stage::Kind::kProduct && stage.product.y == floats(row) &&
+        4 * heads <= blocks_)
+      fits_ = fits_ && share_out(stage.product, blocks_ - static_cast<int>(heads));
+}
+
+void StageProgram::place_heads(const Placement& placement, RowHeads&, RowHeads&) {
+  placement_ = placement;
+  // Lanes turn four coordinates with four others.
+  fits_ = fits_ && placement.frequencies.count() % 4 == 0;
+}
+
+Tensor StageProgram::linear_attention_step(const RowHeads& q, const RowHeads& k, const RowHeads& v,
+                                           const Features& features, LinearAttentionState& state) {
+  const int64_t width = features.z.size(1);
+  for (const RowHeads* of : {&q, &k, &v}) {
+    fits_ = fits_ && of->columns.offset % 4 == 0 && of->columns.stride % 4 == 0;
+    leave_blocks_to(q.heads, of->rows);
+  }
+  fits_ =
+      fits_ && width % 4 == 0 && width <= kWidestHead && in_packs(features.z) && in_packs(state.b);
+  Tensor first({q.heads + 1}, DType::kI32);
+  first.data<int32_t>()[0] = 0;
+  for (int64_t h = 0; h < q.heads; ++h)
+    first.data<int32_t>()[h + 1] =
+        first.data<int32_t>()[h] + static_cast<int32_t>(features.counts[static_cast<size_t>(h)]);
+  Tensor y = new_row(q.heads * width);
+  Stage stage = {};
+  stage.kind = Stage::Kind::kAttention;
+  AttentionStage& s = stage.attention;
+  s.heads = static_cast<int32_t>(q.heads), s.group = static_cast<int32_t>(q.heads / k.heads);
+  s.width = static_cast<int32_t>(width);
+  const double size = static_cast<double>(width);
+  s.inner_scale = static_cast<float>(std::pow(size, -0.25));
+  s.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(size) : 0.0);
+  s.q = heads_of(q, placement_.q_norm), s.k = heads_of(k, placement_.k_norm);
+  s.v = heads_of(v, Tensor());
+  s.epsilon = static_cast<float>(placement_.epsilon);
+  s.pairs = static_cast<int32_t>(placement_.frequencies.count());
+  s.frequencies = floats(placement_.frequencies);
+  placement_ = {};
+  s.first = static_cast<const int32_t*>(kept(first.to(gpu_)).raw());
+  s.z = floats(features.z), s.log_alpha = floats(features.log_alpha);
+  s.sums = {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)};
+  s.y = mutable_floats(y);
+  stages_.push_back(stage);
+  return y;
+}
+
+bool StageProgram::finish() {
+  for (const Stage& stage : stages_) {
+    if (stage.kind == Stage::Kind::kProduct)
+      list_.most_warp_inputs = std::max(list_.most_warp_inputs, stage.product.warp_inputs);
+    if (stage.kind == Stage::Kind::kAttention)
+      list_.widest_head = std::max(list_.widest_head, stage.attention.width);
+  }
+  list_.widest_head = std::max(list_.widest_head, 1);
+  list_.count = static_cast<int32_t>(stages_.size());
+  fits_ = fits_ && list_.count > 0 && stage_list_fits(list_);
+  if (!fits_) return false;
+  const auto bytes = static_cast<int64_t>(stages_.size() * sizeof(Stage));
+  on_gpu_ = Tensor({bytes}, DType::kU8, gpu_);
+  copy_bytes(Device(), stages_.data(), gpu_, on_gpu_.mutable_raw(), bytes);
+  list_.stages = static_cast<const Stage*>(on_gpu_.raw());
+  return true;
+}
+
+void StageProgram::run(int64_t id, int64_t position) {
+  require(list_.stages != nullptr, "a token program that was not finished");
+  tag_ ^= 1;
+  cuda_check(launch_stage_list(list_, id, position, tag_, gpu_.context().stream()), "decoding");
+}
+
+std::unique_ptr<TokenProgram> token_program(const Device& gpu) {
+  return std::make_unique<StageProgram>(gpu);
+}
+
+}  // namespace dofla::cuda
