@@ -41,7 +41,7 @@ Tensor inner_rows(TokenSteps& steps, const ModelConfig& config, const LayerWeigh
   Dense first = {.linear = config.gated_mlp ? weights.mlp_gate : weights.mlp_up,
                  .norm = norm_of(config, weights.mlp_norm),
                  .activation = config.activation};
-  const Tensor activated = steps.dense(x, first);
+  Tensor activated = steps.dense(x, first);
   if (!config.gated_mlp) return activated;
   return steps.dense(x, {.linear = weights.mlp_up, .norm = first.norm, .factor = activated});
 }

@@ -20,11 +20,7 @@ __global__ void cross_entropy_rows_backward(LogitPanel panel, T* __restrict__ lo
   T* row = logits + blockIdx.x * panel.stride;
   const int64_t target = targets[blockIdx.x];
   const float factor = grad_loss[blockIdx.x];
-  if (factor == 0) {  // a row left out
-    for (int64_t i = threadIdx.x; i < panel.vocabulary; i += kThreads) row[i] = from_float<T>(0);
-    if (threadIdx.x == 0) loss[blockIdx.x] = 0;
-    return;
-  }
+  if (is_left_out(factor, row, panel.vocabulary, &loss[blockIdx.x])) return;
   const float log_sum = row_log_sum(row, panel.vocabulary);
   if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - to_float(row[target]);
   __syncthreads();

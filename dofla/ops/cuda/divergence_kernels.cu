@@ -17,11 +17,7 @@ __global__ void imitation_rows_backward(LogitPanel panel, const T* __restrict__ 
   T* row = logits + blockIdx.x * panel.stride;
   const T* said = teacher + blockIdx.x * panel.stride;
   const float factor = grad_loss[blockIdx.x];
-  if (factor == 0) {  // a row left out
-    for (int64_t i = threadIdx.x; i < panel.vocabulary; i += kThreads) row[i] = from_float<T>(0);
-    if (threadIdx.x == 0) loss[blockIdx.x] = 0;
-    return;
-  }
+  if (is_left_out(factor, row, panel.vocabulary, &loss[blockIdx.x])) return;
   const float log_sum = row_log_sum(row, panel.vocabulary);
   const float said_log_sum = row_log_sum(said, panel.vocabulary);
   float divergence = 0;

@@ -282,11 +282,9 @@ cudaError_t launch_factors(const Plan& plan, const Workspace& work, cudaStream_t
 }  // namespace
 
 cudaError_t write_factors(const Plan& plan, const Workspace& work, cudaStream_t stream) {
-  if (plan.parts == 1)
-    return plan.kernel_width == 64 ? launch_factors<1, 64>(plan, work, stream)
-                                   : launch_factors<1, 128>(plan, work, stream);
-  return plan.kernel_width == 64 ? launch_factors<3, 64>(plan, work, stream)
-                                 : launch_factors<3, 128>(plan, work, stream);
+  return with_tiling(plan, [&](auto parts, auto width) {
+    return launch_factors<decltype(parts)::value, decltype(width)::value>(plan, work, stream);
+  });
 }
 
 }  // namespace dofla::cuda::feature_pairs

@@ -300,14 +300,11 @@ cudaError_t launch_pairs(const PairTask& task, const PairLaunch& how, cudaStream
     return launch(kernel, dim3(static_cast<unsigned>(how.blocks)), 128 * how.groups,
                   how.shared_bytes, stream, task, state_offset);
   };
-  const auto with_groups = [&](auto one, auto two) { return how.groups == 1 ? go(one) : go(two); };
-  if (task.plan.parts == 1)
-    return task.plan.kernel_width == 64
-               ? with_groups(pair_kernel<kLoss, 1, 64, 1>, pair_kernel<kLoss, 1, 64, 2>)
-               : with_groups(pair_kernel<kLoss, 1, 128, 1>, pair_kernel<kLoss, 1, 128, 2>);
-  return task.plan.kernel_width == 64
-             ? with_groups(pair_kernel<kLoss, 3, 64, 1>, pair_kernel<kLoss, 3, 64, 2>)
-             : with_groups(pair_kernel<kLoss, 3, 128, 1>, pair_kernel<kLoss, 3, 128, 2>);
+  return with_tiling(task.plan, [&](auto parts, auto width) {
+    constexpr int kParts = decltype(parts)::value, kWidth = decltype(width)::value;
+    return how.groups == 1 ? go(pair_kernel<kLoss, kParts, kWidth, 1>)
+                           : go(pair_kernel<kLoss, kParts, kWidth, 2>);
+  });
 }
 
 }  // namespace dofla::cuda::feature_pairs

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -97,6 +98,17 @@ struct Plan {
                : int64_t{narrow_items} * kTile + int64_t{item - narrow_items} * wide_window;
   }
 };
+
+// Calls body(parts, width), integral constants both, with what kernels are made for.
+template <class Body>
+cudaError_t with_tiling(const Plan& plan, const Body& body) {
+  const auto with_width = [&](auto parts) {
+    return plan.kernel_width == 64 ? body(parts, std::integral_constant<int, 64>())
+                                   : body(parts, std::integral_constant<int, 128>());
+  };
+  return plan.parts == 1 ? with_width(std::integral_constant<int, 1>())
+                         : with_width(std::integral_constant<int, 3>());
+}
 
 struct Workspace {
   HeadPlan* heads;     // [H]

@@ -44,21 +44,15 @@ __global__ __launch_bounds__(kFactorThreads) void some_logits_kernel(
   work.some_logits[b * plan.heads + h] = top * kLog2E * rsqrtf(static_cast<float>(plan.width));
 }
 
-template <int kParts, int kWidth>
-cudaError_t launch_some_logits(const Plan& plan, const Workspace& work, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(plan.heads), static_cast<unsigned>(plan.batch));
-  return launch(some_logits_kernel<kParts, kWidth>, grid, kFactorThreads,
-                LogFeatures<kParts, kWidth>::kSharedBytes, stream, plan, work);
-}
-
 }  // namespace
 
 cudaError_t find_some_logits(const Plan& plan, const Workspace& work, cudaStream_t stream) {
-  if (plan.parts == 1)
-    return plan.kernel_width == 64 ? launch_some_logits<1, 64>(plan, work, stream)
-                                   : launch_some_logits<1, 128>(plan, work, stream);
-  return plan.kernel_width == 64 ? launch_some_logits<3, 64>(plan, work, stream)
-                                 : launch_some_logits<3, 128>(plan, work, stream);
+  const dim3 grid(static_cast<unsigned>(plan.heads), static_cast<unsigned>(plan.batch));
+  return with_tiling(plan, [&](auto parts, auto width) {
+    constexpr int kParts = decltype(parts)::value, kWidth = decltype(width)::value;
+    return launch(some_logits_kernel<kParts, kWidth>, grid, kFactorThreads,
+                  LogFeatures<kParts, kWidth>::kSharedBytes, stream, plan, work);
+  });
 }
 
 }  // namespace dofla::cuda::feature_pairs

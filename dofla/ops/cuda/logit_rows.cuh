@@ -41,6 +41,15 @@ __device__ int64_t packed_part(const T* row, int64_t count) {
   return reinterpret_cast<uintptr_t>(row) % 16 == 0 ? count / Pack<T>::kSize * Pack<T>::kSize : 0;
 }
 
+// Whether a row has no part in the gradient; its own is then written as zeros, its loss as 0.
+template <class T>
+__device__ bool is_left_out(float factor, T* row, int64_t count, float* loss) {
+  if (factor != 0) return false;
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) row[i] = from_float<T>(0);
+  if (threadIdx.x == 0) *loss = 0;
+  return true;
+}
+
 // log Σ exp(row), the same in every thread.
 template <class T>
 __device__ float row_log_sum(const T* row, int64_t count) {
