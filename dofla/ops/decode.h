@@ -84,9 +84,9 @@ class TokenSteps {
 // and states that the steps are given must live as long as the program.
 class TokenProgram : public TokenSteps {
  public:
-  // After the last step: whether the device can run them so. It takes a Hopper, BF16 weights [N, K]
-  // with whole packs of eight inputs, heads that stay where they are and consist of whole fours,
-  // and enough shared memory.
+  // After the last step: whether the device can run them so. It takes a Hopper; BF16 weights [N, K]
+  // with whole packs of eight inputs, no more than 8192, or 2048 behind a norm; heads that consist
+  // of fours of coordinates and turn in fours.
   virtual bool finish() = 0;
   // Ids and positions lie in their tables: on a GPU nobody looks.
   virtual void run(int64_t id, int64_t position) = 0;

@@ -7,10 +7,6 @@
 
 namespace dofla::cuda {
 
-__device__ __forceinline__ float dot(float4 x, float4 y) {
-  return fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
-}
-
 // Sums and maxima over the threads of a feature, and over the features that a warp has side by
 // side.
 template <int kLanes>

@@ -111,7 +111,6 @@ struct FeatureRound {
       held[i].z = *reinterpret_cast<const float4*>(z + at);
       held[i].sums = *reinterpret_cast<const float4*>(sums + at);
     }
-    ring.leave();
   }
 
   __device__ __forceinline__ void store(const AttentionStage& s, int first, int count) const {
@@ -142,8 +141,8 @@ struct FeatureRound {
 
 template <int kLanes>
 __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64_t position,
-                                                  Tag tag, TileRing& ring,
-                                                  FoundByWarps<kWarps, kLanes>& by_warps) {
+                                                  Tag tag, TileRing& ring, int& turn,
+                                                  FoundByWarps<kWarps, kLanes> (&found_in)[2]) {
   FeatureRound<kLanes> round;
 #pragma unroll 1
   for (int h = first_head(); h < s.heads; h += gridDim.x) {
@@ -156,21 +155,37 @@ __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64
     for (int start = 0; start < count; start += round.kCount) {
       if (start > 0) round.load(s, first + start, count - start, ring);
       round.advance(token, count - start, found);
-      if (start + round.kCount < count) round.store(s, first + start, count - start);
+      if (start + round.kCount >= count) break;
+      round.store(s, first + start, count - start);
+      end_turn();
+      turn ^= 1;
+      ring.next();
     }
+    FoundByWarps<kWarps, kLanes>& by_warps = found_in[turn];
     by_warps.put(found);
-    meet();
+    end_turn();
+    turn ^= 1;
+    ring.next();
     if (const int i = threadIdx.x; i < s.width)
       hand_over(s.y, s.heads * s.width, h * s.width + i, by_warps.attended(i), tag);
     const int last = (count - 1) / round.kCount * round.kCount;
     round.store(s, first + last, count - last);
-    meet();
   }
+}
+
+// The warp that ends products has nothing to do here but to come to the end of every turn.
+template <int kLanes>
+__device__ __forceinline__ void end_attention(const AttentionStage& s, int& turn) {
+  for (int h = first_head(); h < s.heads; h += gridDim.x)
+    for (int left = s.first[h + 1] - s.first[h]; left > 0; left -= FeatureRound<kLanes>::kCount) {
+      end_turn();
+      turn ^= 1;
+    }
 }
 
 // Directions and sums of as many features as compute_attention takes at a time.
 template <int kLanes>
-__device__ __forceinline__ void fill_attention(const AttentionStage& s, TileRing& ring) {
+__device__ __forceinline__ void fill_attention(const AttentionStage& s, RingFiller& filler) {
   constexpr int kCount = FeatureRound<kLanes>::kCount;
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -179,12 +194,12 @@ __device__ __forceinline__ void fill_attention(const AttentionStage& s, TileRing
 #pragma unroll 1
     for (int start = 0; start < count; start += kCount) {
       const int bytes = min(kCount, count - start) * s.width * static_cast<int>(sizeof(float));
-      unsigned char* to = ring.begin_filling(2 * bytes);
+      unsigned char* to = filler.begin(2 * bytes);
       if (lane < 2)
         bulk_copy(to + lane * bytes,
                   (lane == 0 ? s.z : s.sums.b) + static_cast<int64_t>(first + start) * s.width,
-                  bytes, ring.filled());
-      ring.next();
+                  bytes, filler.barrier());
+      filler.ring.next();
     }
   }
 }

@@ -9,7 +9,7 @@
 namespace dofla::cuda {
 
 constexpr int kChunk = 128;     // numbers that a warp looks at together
-constexpr int kMostChunks = 4;  // of a warp
+constexpr int kMostChunks = 4;  // of a warp; where there is a norm, one
 
 // Four numbers a lane in every chunk; zeros behind the end of the warp's part.
 template <int kChunks>
@@ -17,6 +17,7 @@ struct OwnInputs {
   int first, count;
   float inverse_count, inverse_inputs;
   float4 x[kChunks];
+  float4 weight, bias;  // of the norm, for which longer rows have no registers
 
   __device__ __forceinline__ explicit OwnInputs(const ProductStage& p)
       : first(threadIdx.x / 32 * p.warp_inputs),
@@ -45,25 +46,27 @@ struct OwnInputs {
     for (int c = 0; c < kChunks; ++c) x[c] = at(c) < count ? untagged(words[c]) : float4{};
   }
 
+  // The norm's vectors lie in the slot at hand, one after the other.
+  __device__ __forceinline__ void load_norm(const ProductStage& p, const unsigned char* slot) {
+    static_assert(kChunks == 1);
+    const auto* vectors = reinterpret_cast<const float*>(slot) + first + at(0);
+    const bool inside = at(0) < count;
+    weight = inside ? *reinterpret_cast<const float4*>(vectors) : float4{};
+    bias = inside && p.norm.bias != nullptr ? *reinterpret_cast<const float4*>(vectors + p.inputs)
+                                            : float4{};
+  }
+
   // From the moments of every warp's own part (how many, their mean, their squares around it)
-  // follow those of the row: exact, with one barrier.
-  __device__ __forceinline__ void normalise(const ProductStage& p, float4* moments,
-                                            TileRing& ring) {
-    float sum = 0, squares = 0;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) sum += (x[c].x + x[c].y) + (x[c].z + x[c].w);
+  // follow those of the row: exact, and in one turn.
+  __device__ __forceinline__ void normalise(const ProductStage& p, float4* moments) {
+    static_assert(kChunks == 1 && kWarps == 16, "half a warp has the moments of one each");
+    const float sum = (x[0].x + x[0].y) + (x[0].z + x[0].w);
     float mean = p.norm.centre ? warp_sum(sum) * inverse_count : 0;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const float4 off = make_float4(x[c].x - mean, x[c].y - mean, x[c].z - mean, x[c].w - mean);
-      const float all = (off.x * off.x + off.y * off.y) + (off.z * off.z + off.w * off.w);
-      squares += at(c) < count ? all : 0;
-    }
-    squares = warp_sum(squares);
+    const float4 own = make_float4(x[0].x - mean, x[0].y - mean, x[0].z - mean, x[0].w - mean);
+    const float squares = warp_sum(at(0) < count ? dot(own, own) : 0);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (lane == 0) moments[warp] = make_float4(static_cast<float>(count), mean, squares, 0);
-    meet();
-    static_assert(kWarps == 16, "half a warp has the moments of one each");
+    end_turn();
     const float4 part = moments[lane % 16];
     const auto over_warps = [](float value) {
 #pragma unroll
@@ -74,20 +77,10 @@ struct OwnInputs {
     const float off = part.y - mean;
     const float variance = over_warps(fmaf(part.x * off, off, part.z)) * inverse_inputs;
     const float scale = rsqrtf(variance + p.norm.epsilon);
-
-    const auto* weight = reinterpret_cast<const float*>(ring.tile()) + first;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      if (at(c) >= count) continue;
-      const float4 w = *reinterpret_cast<const float4*>(weight + at(c));
-      const float4 b = p.norm.bias == nullptr
-                           ? float4{}
-                           : *reinterpret_cast<const float4*>(weight + p.inputs + at(c));
-      x[c] = make_float4(
-          fmaf((x[c].x - mean) * scale, w.x, b.x), fmaf((x[c].y - mean) * scale, w.y, b.y),
-          fmaf((x[c].z - mean) * scale, w.z, b.z), fmaf((x[c].w - mean) * scale, w.w, b.w));
-    }
-    ring.leave();
+    x[0] = make_float4(fmaf((x[0].x - mean) * scale, weight.x, bias.x),
+                       fmaf((x[0].y - mean) * scale, weight.y, bias.y),
+                       fmaf((x[0].z - mean) * scale, weight.z, bias.z),
+                       fmaf((x[0].w - mean) * scale, weight.w, bias.w));
   }
 
   // As two rows of bf16 [2, room] in shared memory: what x is rounded to, and what that leaves.

@@ -19,15 +19,15 @@ struct Arguments {
 template <int kLanes>
 struct Shared {
   Stage stages[kAllThreads / 32];  // one a warp
-  uint64_t full[kMostSlots], empty[kMostSlots];
+  uint64_t full[kMostSlots];
   ProductShared product;
-  FoundByWarps<kWarps, kLanes> found;
+  FoundByWarps<kWarps, kLanes> found[2];
 };
 
 template <int kLanes>
 __device__ void compute(const Arguments& a, TileRing& ring, StageReader& reader,
                         Shared<kLanes>& shared) {
-  Turn turn;
+  int turn = 0;
   auto* room = reinterpret_cast<__nv_bfloat16*>(&shared + 1) +
                threadIdx.x / 32 * 2 * a.list.most_warp_inputs;
   while (const Stage* stage = reader.next()) {
@@ -35,17 +35,32 @@ __device__ void compute(const Arguments& a, TileRing& ring, StageReader& reader,
       const ProductStage product = stage->product;  // in registers
       compute_product(product, a.tag, ring, turn, shared.product, room);
     } else if (stage->kind == Stage::Kind::kAttention)
-      compute_attention<kLanes>(stage->attention, a.position, a.tag, ring, shared.found);
+      compute_attention<kLanes>(stage->attention, a.position, a.tag, ring, turn, shared.found);
     else
       compute_embedding(stage->embed, a.id, a.position, a.tag);
   }
 }
 
 template <int kLanes>
-__device__ void fill(TileRing& ring, StageReader& reader) {
+__device__ void fill(const TileRing& ring, StageReader& reader) {
+  RingFiller filler = {ring};
   while (const Stage* stage = reader.next()) {
-    if (stage->kind == Stage::Kind::kProduct) fill_product(stage->product, ring);
-    if (stage->kind == Stage::Kind::kAttention) fill_attention<kLanes>(stage->attention, ring);
+    if (stage->kind == Stage::Kind::kProduct) fill_product(stage->product, filler);
+    if (stage->kind == Stage::Kind::kAttention) fill_attention<kLanes>(stage->attention, filler);
+  }
+  filler.finish();
+}
+
+template <int kLanes>
+__device__ void end(Tag tag, StageReader& reader, ProductShared& shared) {
+  int turn = 0;
+  while (const Stage* stage = reader.next()) {
+    if (stage->kind == Stage::Kind::kProduct) {
+      const ProductStage product = stage->product;  // in registers
+      end_product(product, tag, turn, shared);
+    } else if (stage->kind == Stage::Kind::kAttention) {
+      end_attention<kLanes>(stage->attention, turn);
+    }
   }
 }
 
@@ -56,21 +71,17 @@ __global__ void __launch_bounds__(kAllThreads, 1) run_stages(const __grid_consta
   unsigned char* memory = shared_memory();
   auto& shared = *reinterpret_cast<Shared<kLanes>*>(memory + a.slots * kSlotBytes);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < a.slots; ++i) {
-      init_barrier(&shared.full[i], 1);
-      init_barrier(&shared.empty[i], kWarps);
-    }
-    shared.product.init();
+    for (int i = 0; i < a.slots; ++i) init_barrier(&shared.full[i], 1);
     show_barriers_to_copies();
   }
   const int warp = threadIdx.x / 32;
   StageReader reader(a.list, &shared.stages[warp]);
-  TileRing ring = {memory, shared.full, shared.empty, a.slots};
+  TileRing ring = {memory, shared.full, a.slots};
   __syncthreads();
   if (warp == kFillingWarp)
     fill<kLanes>(ring, reader);
   else if (warp == kEndingWarp)
-    end_products(a.tag, reader, shared.product);
+    end<kLanes>(a.tag, reader, shared.product);
   else
     compute<kLanes>(a, ring, reader, shared);
 #endif
@@ -115,12 +126,14 @@ int slots_of(const StageList& list) {
 bool share_out(ProductStage& p, int blocks) {
   const auto parts = [](int all, int part) { return (all + part - 1) / part; };
   if (blocks < 1 || p.outputs < 1 || p.inputs < 1 || p.inputs % 8 != 0) return false;
-  if (p.norm.weight != nullptr && 8 * p.inputs > kSlotBytes) return false;
   p.blocks = blocks;
   p.warp_inputs = parts(parts(p.inputs, kWindow), kWarps) * kWindow;
   p.tile_rows =
       std::min({kMostTileRows, parts(p.outputs, blocks), kSlotBytes / tile_row_bytes(p.inputs)});
-  return p.warp_inputs <= kMostChunks * kChunk && p.tile_rows > 0;
+  static_assert(kWarps * kChunk * 2 * sizeof(float) <= kSlotBytes,
+                "a norm's vectors find room in a slot");
+  const int chunks = p.norm.weight == nullptr ? kMostChunks : 1;
+  return p.warp_inputs <= chunks * kChunk && p.tile_rows > 0;
 }
 
 int stage_list_blocks() {
@@ -130,7 +143,7 @@ int stage_list_blocks() {
 bool stage_list_fits(const StageList& list) {
   bool fits = false;
   const cudaError_t status = with_width(list.widest_head, [&](auto width) {
-    fits = slots_of<decltype(width)::value>(list) >= 2;
+    fits = slots_of<decltype(width)::value>(list) >= kFewestSlots;
     return cudaSuccess;
   });
   return status == cudaSuccess && fits;
@@ -141,7 +154,7 @@ cudaError_t launch_stage_list(const StageList& list, int64_t id, int64_t positio
   return with_width(list.widest_head, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     const int slots = slots_of<kWidth>(list);
-    if (slots < 2) return cudaErrorInvalidValue;
+    if (slots < kFewestSlots) return cudaErrorInvalidValue;
     const size_t bytes =
         static_cast<size_t>(slots) * kSlotBytes + bytes_besides_slots<kWidth>(list);
     const cudaError_t status = cudaFuncSetAttribute(

@@ -20,28 +20,11 @@ __host__ __device__ inline int tiles_of(const ProductStage& p) {
   return (p.outputs + p.tile_rows - 1) / p.tile_rows;
 }
 
-// What the warps tell each other about a tile, in two turns: one is filled while the other is still
-// read. Who waits for an empty turn knows that nobody needs anything of what it held.
+// What the warps tell each other about a tile, for two turns: that of one is written while that of
+// the other is still read.
 struct ProductShared {
   float4 moments[2][kWarps];  // of the warps' inputs
   float sums[2][kWarps][kMostTileRows];
-  uint64_t full[2], empty[2];
-
-  __device__ void init() {
-    for (int turn = 0; turn < 2; ++turn) {
-      init_barrier(&full[turn], kWarps);
-      init_barrier(&empty[turn], 1);
-    }
-  }
-};
-
-struct Turn {
-  int which = 0;
-  uint32_t odd = 0;
-  __device__ __forceinline__ void next() {
-    which ^= 1;
-    if (which == 0) odd ^= 1;
-  }
 };
 
 // sums [16 · kTiles, 8] of the outputs of a tile with the two parts of x in columns 0 and 1, over a
@@ -82,25 +65,29 @@ __device__ __forceinline__ void multiply_tile(const unsigned char* tile, int row
 // Of the warps that compute. `room` holds two bf16 numbers for every input of a warp.
 template <int kChunks>
 __device__ __forceinline__ void compute_product(const ProductStage& p, Tag tag, TileRing& ring,
-                                                Turn& turn, ProductShared& shared,
+                                                int& turn, ProductShared& shared,
                                                 __nv_bfloat16* room) {
   const int tiles = tiles_of(p), row_bytes = tile_row_bytes(p.inputs);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   OwnInputs<kChunks> own(p);
   // Whatever else there is to wait for comes before x.
   ring.wait();
-  if (p.norm.weight != nullptr) ring.wait_for_second();
-  wait_for_phase(&shared.empty[turn.which], turn.odd ^ 1);
+  if constexpr (kChunks == 1) {
+    if (p.norm.weight != nullptr) {
+      own.load_norm(p, ring.tile());
+      ring.next();
+      ring.wait();
+    }
+  }
   own.await(p.x + own_copy(p.inputs), tag);
-  if (p.norm.weight != nullptr) own.normalise(p, shared.moments[turn.which], ring);
+  if constexpr (kChunks == 1) {
+    if (p.norm.weight != nullptr) own.normalise(p, shared.moments[turn]);
+  }
   own.split(room, p.warp_inputs);
 #pragma unroll 1
   for (int tile = blockIdx.x; tile < tiles; tile += p.blocks) {
     const int rows = min(p.tile_rows, p.outputs - tile * p.tile_rows);
-    if (tile != blockIdx.x) {
-      ring.wait();
-      wait_for_phase(&shared.empty[turn.which], turn.odd ^ 1);
-    }
+    if (tile != blockIdx.x) ring.wait();
     const unsigned char* weights = ring.tile() + 2 * own.first;
     float sums[2][4] = {};
     if (rows > 16)
@@ -108,22 +95,21 @@ __device__ __forceinline__ void compute_product(const ProductStage& p, Tag tag, 
     else
       multiply_tile<1>(weights, row_bytes, rows, own.count, room, p.warp_inputs, sums);
     if (lane % 4 == 0) {
-      float* to = shared.sums[turn.which][warp] + lane / 4;
+      float* to = shared.sums[turn][warp] + lane / 4;
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         to[16 * m] = sums[m][0] + sums[m][1];
         to[16 * m + 8] = sums[m][2] + sums[m][3];
       }
     }
-    __syncwarp();
-    if (lane == 0) arrive(&shared.full[turn.which]);
-    turn.next();
-    ring.leave();
+    end_turn();
+    turn ^= 1;
+    ring.next();
   }
 }
 
 __device__ __forceinline__ void compute_product(const ProductStage& p, Tag tag, TileRing& ring,
-                                                Turn& turn, ProductShared& shared,
+                                                int& turn, ProductShared& shared,
                                                 __nv_bfloat16* room) {
   if (blockIdx.x >= min(tiles_of(p), p.blocks)) return;
   if (p.warp_inputs <= kChunk)
@@ -136,10 +122,10 @@ __device__ __forceinline__ void compute_product(const ProductStage& p, Tag tag, 
 
 // Of the warp that ends products, a lane an output. What a sum meets is asked for before it is
 // there.
-__device__ __forceinline__ void end_product(const ProductStage& p, Tag tag, Turn& turn,
+__device__ __forceinline__ void end_product(const ProductStage& p, Tag tag, int& turn,
                                             ProductShared& shared) {
   const int tiles = tiles_of(p), lane = threadIdx.x % 32;
-  if (blockIdx.x >= p.blocks) return;
+  if (blockIdx.x >= min(tiles, p.blocks)) return;
 #pragma unroll 1
   for (int tile = blockIdx.x; tile < tiles; tile += p.blocks) {
     const int n = tile * p.tile_rows + lane;
@@ -150,51 +136,42 @@ __device__ __forceinline__ void end_product(const ProductStage& p, Tag tag, Turn
       return mine && row != nullptr ? await_tagged(row + own_copy(p.outputs) + n, tag) : otherwise;
     };
     const float factor = element(p.factor, 1), residual = element(p.residual, 0);
-    wait_for_phase(&shared.full[turn.which], turn.odd);
+    if (p.norm.weight != nullptr && tile == blockIdx.x) end_turn();
+    end_turn();
     float parts[4] = {bias};
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) parts[w % 4] += shared.sums[turn.which][w][lane];
+    for (int w = 0; w < kWarps; ++w) parts[w % 4] += shared.sums[turn][w][lane];
     float sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
     if (p.nonlinear) sum = apply(p.f, sum);
     sum = fmaf(sum, factor, residual);
     if (mine && p.y != nullptr) hand_over(p.y, p.outputs, n, sum, tag);
     if (mine && p.y == nullptr) p.logits[n] = sum;
-    __syncwarp();
-    if (lane == 0) arrive(&shared.empty[turn.which]);
-    turn.next();
-  }
-}
-
-__device__ __forceinline__ void end_products(Tag tag, StageReader& reader, ProductShared& shared) {
-  Turn turn;
-  while (const Stage* stage = reader.next()) {
-    if (stage->kind != Stage::Kind::kProduct) continue;
-    const ProductStage product = stage->product;  // in registers
-    end_product(product, tag, turn, shared);
+    turn ^= 1;
   }
 }
 
 // Of the warp that fills slots: the norm's vectors first, then a tile after another.
-__device__ __forceinline__ void fill_product(const ProductStage& p, TileRing& ring) {
+__device__ __forceinline__ void fill_product(const ProductStage& p, RingFiller& filler) {
   const int tiles = tiles_of(p), lane = threadIdx.x % 32;
   if (blockIdx.x >= min(tiles, p.blocks)) return;
   if (p.norm.weight != nullptr) {
-    const int count = p.norm.bias == nullptr ? 1 : 2,
-              bytes = p.inputs * static_cast<int>(sizeof(float));
-    unsigned char* to = ring.begin_filling(count * bytes);
+    const int count = p.norm.bias == nullptr ? 1 : 2;
+    const int bytes = p.inputs * static_cast<int>(sizeof(float));
+    unsigned char* to = filler.begin(count * bytes);
     if (lane < count)
-      bulk_copy(to + lane * bytes, lane == 0 ? p.norm.weight : p.norm.bias, bytes, ring.filled());
-    ring.next();
+      bulk_copy(to + lane * bytes, lane == 0 ? p.norm.weight : p.norm.bias, bytes,
+                filler.barrier());
+    filler.ring.next();
   }
 #pragma unroll 1
   for (int tile = blockIdx.x; tile < tiles; tile += p.blocks) {
     const int first = tile * p.tile_rows, rows = min(p.tile_rows, p.outputs - first);
-    unsigned char* to = ring.begin_filling(rows * 2 * p.inputs);
+    unsigned char* to = filler.begin(rows * 2 * p.inputs);
     const auto* from = static_cast<const __nv_bfloat16*>(p.weight) +
                        (first + lane) * static_cast<int64_t>(p.inputs);
     if (lane < rows)
-      bulk_copy(to + lane * tile_row_bytes(p.inputs), from, 2 * p.inputs, ring.filled());
-    ring.next();
+      bulk_copy(to + lane * tile_row_bytes(p.inputs), from, 2 * p.inputs, filler.barrier());
+    filler.ring.next();
   }
 }
 

@@ -1,6 +1,7 @@
 // How the warps of a block share the work on a list of stages. Sixteen compute; one fills slots of
 // shared memory with what they will need, as far ahead as there is room; and one ends products: it
-// adds up what the sixteen found and hands it over, while they go on.
+// adds up what the sixteen found and hands it over, while they go on. They work in turns, one for
+// each slot, and all meet at the end of a turn: the slot is then free, and what was told is told.
 #pragma once
 
 #include "dofla/ops/cuda/bulk_copy.cuh"
@@ -15,18 +16,19 @@ constexpr int kAllThreads = kThreads + 64;
 // Room for a tile: 24 outputs of 768 inputs, six of 3072.
 constexpr int kSlotBytes = 38 << 10;
 constexpr int kMostSlots = 8;
+constexpr int kFewestSlots = 2;  // a product waits for its norm's vectors and a tile together
 // Outputs of a tile; one lane ends each.
 constexpr int kMostTileRows = 32;
 
-// A barrier of the warps that compute.
-__device__ __forceinline__ void meet() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+__device__ __forceinline__ void end_turn() {
+  __syncwarp();
+  asm volatile("bar.sync 0;" ::: "memory");
 }
 
-// The slots, in the order in which one warp fills them and all that compute read them.
+// The slots as those see them that read: one after another.
 struct TileRing {
   unsigned char* slots;
-  uint64_t *full, *empty;  // [count]
+  uint64_t* full;  // [count]
   int count;
   int slot = 0;
   uint32_t odd = 0;
@@ -36,27 +38,30 @@ struct TileRing {
     slot = 0;
     odd ^= 1;
   }
-
-  // Waits until the slot is free for so many bytes, whose copies then go to filled().
-  __device__ __forceinline__ unsigned char* begin_filling(int bytes) {
-    wait_for_phase(&empty[slot], odd ^ 1);
-    if (threadIdx.x % 32 == 0) arrive_expecting(&full[slot], bytes);
-    __syncwarp();
-    return slots + slot * kSlotBytes;
-  }
-  __device__ __forceinline__ uint64_t* filled() const { return &full[slot]; }
-
   // What is in the slot; a wait for it comes before.
   __device__ __forceinline__ const unsigned char* tile() const { return slots + slot * kSlotBytes; }
   __device__ __forceinline__ void wait() const { wait_for_phase(&full[slot], odd); }
-  __device__ __forceinline__ void wait_for_second() const {
-    const bool last = slot + 1 == count;
-    wait_for_phase(&full[last ? 0 : slot + 1], last ? odd ^ 1 : odd);
-  }
-  __device__ __forceinline__ void leave() {
+};
+
+// The same slots as the warp sees them that fills. It comes to the end of a turn when it has no
+// free slot left.
+struct RingFiller {
+  TileRing ring;
+  int filled = 0;  // slots that are not read yet
+
+  // Waits for a free slot. So many bytes will be copied to what it returns, for barrier().
+  __device__ __forceinline__ unsigned char* begin(int bytes) {
+    if (filled == ring.count)
+      end_turn();
+    else
+      ++filled;
+    if (threadIdx.x % 32 == 0) arrive_expecting(&ring.full[ring.slot], bytes);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&empty[slot]);
-    next();
+    return ring.slots + ring.slot * kSlotBytes;
+  }
+  __device__ __forceinline__ uint64_t* barrier() const { return &ring.full[ring.slot]; }
+  __device__ __forceinline__ void finish() {
+    for (; filled > 0; --filled) end_turn();
   }
 };
 

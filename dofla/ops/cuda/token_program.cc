@@ -54,7 +54,8 @@ Tensor StageProgram::embed_tokens(const Tensor& tokens, const Tensor& positions)
 Tensor StageProgram::dense(const Tensor& x, const Dense& layer, std::optional<DType> result) {
   const Linear& linear = layer.linear;
   fits_ = fits_ && is_bf16(linear.weight) && is_bf16(linear.bias) && !linear.input_major &&
-          in_packs(linear.weight) && in_packs(layer.norm.weight) && in_packs(layer.norm.bias);
+          in_packs(linear.weight) && in_packs(layer.norm.weight) && in_packs(layer.norm.bias) &&
+          result.value_or(DType::kF32) == DType::kF32;
   const int64_t outputs = linear.outputs();
   Tensor y = result ? kept(Tensor({1, outputs}, DType::kF32, gpu_)) : new_row(outputs);
   Stage stage = {};

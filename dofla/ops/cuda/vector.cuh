@@ -63,6 +63,10 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
+__device__ __forceinline__ float dot(float4 x, float4 y) {
+  return fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
+}
+
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
 __device__ inline float warp_sum(float x) {
