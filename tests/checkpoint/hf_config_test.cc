@@ -1,57 +1,20 @@
 #include "dofla/checkpoint/hf_config.h"
 
-#include <vector>
-
 #include <gtest/gtest.h>
 
-#include "tests/support/expect_error.h"
+#include "tests/checkpoint/hf_configs.h"
 
 namespace dofla {
 namespace {
 
 using test::expect_error;
-
-Json gpt2() {
-  return {{"model_type", "gpt2"}, {"n_layer", 2},       {"n_head", 4}, {"n_embd", 32},
-          {"n_positions", 128},   {"vocab_size", 1000}, {"n_ctx", 64}};
-}
-
-Json family(const char* model_type) {
-  return {{"model_type", model_type},      {"num_hidden_layers", 2},
-          {"num_attention_heads", 4},      {"hidden_size", 32},
-          {"intermediate_size", 88},       {"vocab_size", 1000},
-          {"max_position_embeddings", 128}};
-}
-
-Json with(Json base, const Json& changes) {
-  base.update(changes);
-  return base;
-}
-
-Json without(Json base, const char* field) {
-  base.erase(field);
-  return base;
-}
-
-ModelConfig read(const Json& json) {
-  return read_config(json, "config.json");
-}
-
-void expect_refused(const Json& json, std::string_view field, std::string_view defect) {
-  SCOPED_TRACE(json.dump());
-  expect_error([&] { read(json); }, {"config.json: ", field, defect});
-}
-
-const std::vector<const char*> kLlamaFamily = {"llama", "mistral", "qwen2", "qwen3"};
-
-// A block of Transformers 5, or the rope_scaling of older files.
-Json llama3_block() {
-  return {{"rope_type", "llama3"},
-          {"factor", 8.0},
-          {"low_freq_factor", 1.0},
-          {"high_freq_factor", 4.0},
-          {"original_max_position_embeddings", 64}};
-}
+using test::expect_refused;
+using test::family;
+using test::gpt2;
+using test::kLlamaFamily;
+using test::read;
+using test::with;
+using test::without;
 
 TEST(HfConfig, Gpt2WithTransformersDefaults) {
   const ModelConfig config = read(gpt2());
@@ -197,75 +160,6 @@ TEST(HfConfig, Biases) {
   for (const char* model_type : {"mistral", "qwen2", "qwen3"})
     expect_refused(with(family(model_type), {{"mlp_bias", true}}), "mlp_bias",
                    "true is not supported");
-}
-
-TEST(HfConfig, Llama3RopeInBothSpellings) {
-  const Json older =
-      with(family("llama"), {{"rope_theta", 500000}, {"rope_scaling", llama3_block()}});
-  const Json newer =
-      with(family("llama"), {{"rope_parameters", with(llama3_block(), {{"rope_theta", 500000}})}});
-  for (const Json& json : {older, newer}) {
-    const Rope rope = read(json).rope;
-    EXPECT_EQ(rope.theta, 500000);
-    ASSERT_TRUE(rope.llama3);
-    EXPECT_EQ(rope.llama3->factor, 8);
-    EXPECT_EQ(rope.llama3->low_frequency_factor, 1);
-    EXPECT_EQ(rope.llama3->high_frequency_factor, 4);
-    EXPECT_EQ(rope.llama3->original_context, 64);
-  }
-}
-
-TEST(HfConfig, RefusesOtherRopeTypes) {
-  for (const char* block : {"rope_scaling", "rope_parameters"})
-    for (const char* key : {"rope_type", "type"})
-      for (const char* type : {"linear", "dynamic", "yarn", "longrope", "su", "mrope", "Default"})
-        expect_refused(with(family("llama"), {{block, {{key, type}, {"beta_fast", 32}}}}),
-                       fmt::format("{}: rope_type", block), fmt::format("\"{}\" is not", type));
-}
-
-TEST(HfConfig, RefusesBadRopeSettings) {
-  const auto refused = [](const Json& block, std::string_view field, std::string_view defect) {
-    expect_refused(with(family("llama"), {{"rope_parameters", block}}),
-                   fmt::format("rope_parameters: {}", field), defect);
-  };
-  for (const char* field :
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
-    refused(without(llama3_block(), field), field, "missing");
-    refused(with(llama3_block(), {{field, 0}}), field, "found 0");
-    refused(with(llama3_block(), {{field, "8"}}), field, "found \"8\"");
-  }
-  refused(with(llama3_block(), {{"factor", 0.5}}), "factor", "at least 1");
-  refused(with(llama3_block(), {{"low_freq_factor", 4.0}}), "low_freq_factor", "less than");
-  refused({{"rope_theta", -1}}, "rope_theta", "positive");
-  refused({{"full_attention", {{"rope_theta", 1}}}}, "full_attention", "not supported");
-  refused({{"mscale", 1}}, "mscale", "not supported");
-  refused({{"rope_type", 3}}, "rope_type", "expected a string");
-  expect_refused(with(family("llama"), {{"rope_parameters", 3}}), "rope_parameters", "JSON object");
-  expect_refused(with(family("llama"), {{"rope_theta", 0}}), "rope_theta", "positive");
-  expect_refused(with(family("llama"), {{"rope_theta", true}}), "rope_theta", "a number");
-}
-
-TEST(HfConfig, RefusesRopeSettingsThatContradict) {
-  expect_refused(
-      with(family("llama"), {{"rope_theta", 5}, {"rope_parameters", {{"rope_theta", 6}}}}),
-      "rope_theta", "6, but rope_theta outside is 5");
-  expect_refused(with(family("llama"), {{"rope_scaling", llama3_block()},
-                                        {"rope_parameters", {{"rope_type", "default"}}}}),
-                 "rope_scaling", "differs from rope_parameters");
-}
-
-TEST(HfConfig, RefusesRotationsThatDoNotFitTheHead) {
-  // Heads of 8 coordinates.
-  expect_refused(with(family("gpt_neox"), {{"rotary_pct", 0.4}}), "rotary_pct",
-                 "rotates 3 of the 8");
-  expect_refused(with(family("gpt_neox"), {{"rotary_pct", 0.1}}), "rotary_pct",
-                 "rotates 0 of the 8");
-  expect_refused(with(family("gpt_neox"), {{"rotary_pct", 1.5}}), "rotary_pct", "at most 1");
-  expect_refused(with(family("gpt_neox"), {{"rotary_pct", -1}}), "rotary_pct", "positive");
-  expect_refused(with(family("llama"), {{"head_dim", 7}}), "config.json", "rotates 7 of the 7");
-  for (const Json& change : {Json{{"partial_rotary_factor", 0.5}},
-                             Json{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}})
-    expect_refused(with(family("llama"), change), "partial_rotary_factor", "rotates whole heads");
 }
 
 TEST(HfConfig, RefusesSlidingWindows) {

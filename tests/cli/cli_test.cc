@@ -1,15 +1,11 @@
 // The binary as a user meets it: what it prints, where, and with which exit code.
-#include <algorithm>
 #include <cmath>
-#include <csignal>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dofla/checkpoint/safetensors.h"
-#include "dofla/core/json.h"
-#include "tests/support/fixtures.h"
-#include "tests/support/process.h"
+#include "tests/support/command_line.h"
 
 namespace dofla {
 namespace {
@@ -17,59 +13,14 @@ namespace {
 using test::ProcessResult;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::StartsWith;
 
-class Cli : public testing::Test {
+class Cli : public test::CommandLine {
  protected:
-  static ProcessResult run(std::vector<std::string> arguments,
-                           const std::map<std::string, std::string>& environment = {},
-                           const std::string& out_file = {}) {
-    arguments.insert(arguments.begin(), DOFLA_BINARY);
-    return test::run_process(arguments, environment, out_file);
-  }
-
-  // Runs a command that must succeed with exactly one JSON object on standard output.
-  static Json json(std::vector<std::string> arguments) {
-    arguments.push_back("--json");
-    const ProcessResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
-    return parse_json(result.out, "stdout");
-  }
-
   static std::vector<std::string> keys(const Json& object) {
     std::vector<std::string> names;
     for (const auto& [name, value] : object.items()) names.push_back(name);
     return names;
   }
-
-  // One line "dofla: …" on standard error, nothing on standard output.
-  static void expect_failure(const std::vector<std::string>& arguments, int exit_code,
-                             const std::string& part) {
-    const ProcessResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, exit_code) << result.err;
-    EXPECT_EQ(result.out, "");
-    EXPECT_THAT(result.err, StartsWith("dofla: "));
-    EXPECT_THAT(result.err, HasSubstr(part));
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-    EXPECT_EQ(result.err.back(), '\n');
-  }
-
-  std::string write(const std::string& name, std::string_view contents) {
-    write_whole(scratch.path() / name, contents);
-    return (scratch.path() / name).string();
-  }
-
-  // A fixture model to break.
-  fs::path copy_of_model() {
-    const fs::path copy = scratch.path() / "model";
-    fs::remove_all(copy);
-    fs::copy(test::fixtures() / "gpt2", copy);
-    return copy;
-  }
-
-  const std::string fixture = (test::fixtures() / "gpt2").string();
-  test::ScratchFolder scratch;
 };
 
 TEST_F(Cli, HelpListsEveryCommandWithALineEach) {
@@ -243,111 +194,6 @@ TEST_F(Cli, NumbersThatAreNotFiniteAreNull) {
   EXPECT_TRUE(found["loss"].is_null());
   EXPECT_TRUE(found["perplexity"].is_null());
   expect_failure({"generate", model.string(), "--ids", ids, "--json"}, 1, "logit of token");
-}
-
-TEST_F(Cli, BadIds) {
-  for (const std::string bad : {"[[1, 320000]]", "[[1, -1]]", "[[1, 1.5]]", "[]", "{}", "[[1, 2"}) {
-    const std::string file = write("ids.json", bad);
-    expect_failure({"evaluate", fixture, "--ids", file}, 1, "ids.json: ");
-    expect_failure({"generate", fixture, "--ids", file, "--json"}, 1, "ids.json: ");
-  }
-  expect_failure({"evaluate", fixture, "--ids", write("ids.json", "[[1]]")}, 1, "fewer than the 2");
-  expect_failure({"generate", fixture, "--ids", write("ids.json", "[[1], [2]]")}, 1,
-                 "expected one sequence");
-}
-
-TEST_F(Cli, BadData) {
-  expect_failure({"evaluate", "--data", write("a.txt", "")}, 1, "a.txt: empty");
-  expect_failure({"evaluate", "--data", write("a.jsonl", "")}, 1, "a.jsonl: empty");
-  expect_failure({"evaluate", "--data", write("a.jsonl", "{\"text\": \"a b c\"}\nno\n")}, 1,
-                 "a.jsonl:2: ");
-  expect_failure({"evaluate", "--data", write("a.txt.zst", "text")}, 1, "a.txt.zst: corrupt");
-  expect_failure({"evaluate", "--data", "none.txt"}, 1, "none.txt: cannot open");
-  expect_failure({"evaluate", "--data", write("a.pdf", "text")}, 1, "a.pdf: not a kind of text");
-  expect_failure({"evaluate", "--length", "100000"}, 1, "more than the model's context");
-  expect_failure({"tokenize", "--file", "none.txt"}, 1, "none.txt");
-}
-
-TEST_F(Cli, APromptLongerThanTheContext) {
-  std::string words;
-  for (int i = 0; i < 2000; ++i) words += "river ";
-  expect_failure({"generate", "--prompt", words, "--json"}, 1, "the model's context of 512");
-  expect_failure({"generate", fixture, "--ids",
-                  write("ids.json", Json::array({std::vector<int>(5000, 1)}).dump())},
-                 1, "context");
-}
-
-TEST_F(Cli, FoldersThatAreNoModel) {
-  for (const std::string command : {"inspect", "evaluate", "generate"}) {
-    expect_failure({command, scratch.path()}, 1, "no config.json");
-    expect_failure({command, "/nowhere"}, 1, "/nowhere: not a folder");
-    expect_failure({command, ""}, 1, "MODEL is an empty name");
-  }
-  expect_failure({"tokenize", scratch.path(), "--text", "a"}, 1, scratch.path());
-}
-
-TEST_F(Cli, BrokenModels) {
-  const fs::path model = copy_of_model();
-  const std::string weights = read_text(model / "model.safetensors");
-  const std::string config = read_text(model / "config.json");
-  const std::string ids = write("ids.json", "[[1, 2, 3]]");
-  const auto expect_broken = [&](const std::string& part) {
-    expect_failure({"inspect", model.string()}, 1, part);
-    expect_failure({"evaluate", model.string(), "--ids", ids, "--json"}, 1, part);
-    expect_failure({"generate", model.string(), "--ids", ids, "--json"}, 1, part);
-  };
-  for (const size_t size : {size_t{0}, size_t{5}, size_t{100}, weights.size() - 1}) {
-    write_whole(model / "model.safetensors", std::string_view(weights).substr(0, size));
-    expect_broken("model.safetensors: ");
-  }
-  fs::remove(model / "model.safetensors");
-  expect_broken("no weights");
-  write_whole(model / "model.safetensors", weights);
-
-  for (const std::string& bad :
-       {std::string("{"), std::string("\xff"), std::string("[]"), std::string(100000, '['),
-        std::string("{\"model_type\": \"bert\"}")}) {
-    write_whole(model / "config.json", bad);
-    expect_broken("config.json: ");
-  }
-  Json no_heads = parse_json(config, "config");
-  no_heads["n_head"] = 0;
-  write_whole(model / "config.json", no_heads.dump());
-  expect_broken("n_head");
-
-  Json wider = parse_json(config, "config");  // the weights no longer have the shape it asks for
-  wider["vocab_size"] = wider["vocab_size"].get<int64_t>() + 1;
-  write_whole(model / "config.json", wider.dump());
-  expect_failure({"evaluate", model.string(), "--ids", ids}, 1, "expected [");
-}
-
-TEST_F(Cli, FullDiskIsAnError) {
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"inspect"},
-                                                    {"inspect", "--json"},
-                                                    {"--help"},
-                                                    {"--version"},
-                                                    {"generate", "--max-tokens", "2"}}) {
-    const ProcessResult result = run(arguments, {}, "/dev/full");
-    EXPECT_EQ(result.exit_code, 1);
-    EXPECT_THAT(result.err, HasSubstr("dofla: cannot write to standard output"));
-  }
-}
-
-TEST_F(Cli, AClosedPipeEndsQuietly) {
-  const ProcessResult result = test::run_process(
-      {"/bin/bash", "-c",
-       fmt::format("'{}' tokenize --text a | true; exit ${{PIPESTATUS[0]}}", DOFLA_BINARY)});
-  EXPECT_EQ(result.out, "");
-  EXPECT_TRUE(result.exit_code == 128 + SIGPIPE || result.exit_code == 0) << result.exit_code;
-  EXPECT_THAT(result.err, testing::Not(HasSubstr("dofla:")));
-}
-
-TEST_F(Cli, InterruptExitsWith130) {
-  const ProcessResult result = test::run_process(
-      {"/bin/bash", "-c",
-       fmt::format("set -m; '{}' evaluate >/dev/null 2>&1 & sleep 0.3; kill -INT $!; wait $!",
-                   DOFLA_BINARY)});
-  EXPECT_EQ(result.exit_code, 130);
 }
 
 TEST_F(Cli, AssetsAreFoundWhereTheUserSays) {

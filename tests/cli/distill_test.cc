@@ -15,7 +15,6 @@ using testing::HasSubstr;
 
 class DistillCli : public test::CommandLine {
  protected:
-  const test::ScratchFolder scratch;
   const std::string model = (test::fixtures() / "gpt2").string();
   const std::string out = (scratch.path() / "student").string();
 

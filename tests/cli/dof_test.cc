@@ -26,8 +26,7 @@ class DofCli : public test::CommandLine {
       sequences.push_back(Json::array());
       for (int t = 0; t < 20; ++t) sequences.back().push_back((7 * t + 3 * b) % 30);
     }
-    write_whole(scratch.path() / "ids.json", sequences.dump());
-    return (scratch.path() / "ids.json").string();
+    return write("ids.json", sequences.dump());
   }
 
   std::vector<std::string> dof(std::vector<std::string> more = {}) {
@@ -42,8 +41,6 @@ class DofCli : public test::CommandLine {
     return table;
   }
 
-  const std::string fixture = (test::fixtures() / "gpt2").string();
-  test::ScratchFolder scratch;
   const std::string table = (scratch.path() / "dof.json").string();
   const std::string plan = (scratch.path() / "plan.json").string();
 };

@@ -33,7 +33,6 @@ class FinetuneCli : public test::CommandLine {
     return all;
   }
 
-  const test::ScratchFolder scratch;
   const fs::path data = scratch.path() / "tasks";
   const std::string model = std::string(DOFLA_SOURCE_DIR) + "/tests/models/stories260K";
   const std::string out = (scratch.path() / "tuned").string();

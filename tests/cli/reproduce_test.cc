@@ -20,7 +20,6 @@ class ReproduceCli : public test::CommandLine {
     return all;
   }
 
-  const test::ScratchFolder scratch;
   const std::string out = (scratch.path() / "out").string();
   // On the built-in model and text.
   const std::string suite =

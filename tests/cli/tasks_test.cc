@@ -22,8 +22,6 @@ class TasksCli : public test::CommandLine {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-
-  const test::ScratchFolder scratch;
 };
 
 TEST_F(TasksCli, EveryTaskGivesAccuraciesAndStandardErrors) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -10,25 +12,30 @@
 
 #include "dofla/core/file.h"
 #include "dofla/core/json.h"
+#include "tests/support/fixtures.h"
 #include "tests/support/process.h"
 
 namespace dofla::test {
 
 class CommandLine : public testing::Test {
  protected:
-  static ProcessResult run(std::vector<std::string> arguments) {
+  static ProcessResult run(std::vector<std::string> arguments,
+                           const std::map<std::string, std::string>& environment = {},
+                           const std::string& out_file = {}) {
     arguments.insert(arguments.begin(), DOFLA_BINARY);
-    return run_process(arguments);
+    return run_process(arguments, environment, out_file);
   }
 
+  // Runs a command that must succeed with exactly one JSON object on standard output.
   static Json json(std::vector<std::string> arguments) {
     arguments.push_back("--json");
     const ProcessResult result = run(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
     return parse_json(result.out, "stdout");
   }
 
-  // Nothing on standard output, one line on standard error.
+  // One line "dofla: …" on standard error, nothing on standard output.
   static void expect_failure(const std::vector<std::string>& arguments, int exit_code,
                              const std::string& part) {
     const ProcessResult result = run(arguments);
@@ -37,6 +44,20 @@ class CommandLine : public testing::Test {
     EXPECT_THAT(result.err, testing::StartsWith("dofla: "));
     EXPECT_THAT(result.err, testing::HasSubstr(part));
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(result.err.back(), '\n');
+  }
+
+  std::string write(const std::string& name, std::string_view contents) const {
+    write_whole(scratch.path() / name, contents);
+    return (scratch.path() / name).string();
+  }
+
+  // A fixture model to break.
+  fs::path copy_of_model() const {
+    fs::path copy = scratch.path() / "model";
+    fs::remove_all(copy);
+    fs::copy(fixture, copy);
+    return copy;
   }
 
   // A command that trains into `out` is killed between two checkpoints. With --resume it must
@@ -60,6 +81,9 @@ class CommandLine : public testing::Test {
               read_text(fs::path(out + "-whole") / "model.safetensors"));
     EXPECT_FALSE(fs::exists(out + ".training"));
   }
+
+  const std::string fixture = (fixtures() / "gpt2").string();
+  const ScratchFolder scratch;
 
  private:
   static std::vector<std::string> joined(std::vector<std::string> all,
