@@ -147,8 +147,9 @@ bool StageProgram::finish() {
 
 void StageProgram::run(int64_t id, int64_t position) {
   require(list_.stages != nullptr, "a token program that was not finished");
-  tag_ ^= 1;
-  cuda_check(launch_stage_list(list_, id, position, tag_, gpu_.context().stream()), "decoding");
+  const uint32_t tag = tag_ ^ 1;
+  cuda_check(launch_stage_list(list_, id, position, tag, gpu_.context().stream()), "decoding");
+  tag_ = tag;  // not if nothing was launched: rows would then look as if they were new
 }
 
 std::unique_ptr<TokenProgram> token_program(const Device& gpu) {
