@@ -1,5 +1,5 @@
-// Before the pairs: the balance of every feature, then for every query and key its log features,
-// which become a peak and factors 2^(log φ̃ − peak + kLift), and the sums of K̂ over tiles of keys.
+// Before the pairs: for every query and key its log features, which become a peak and factors
+// 2^(log φ̃ − peak + kLift), and the sums of K̂ over tiles of keys.
 #include "dofla/ops/cuda/feature_loss_log_features.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 
@@ -7,8 +7,6 @@ namespace dofla::cuda::feature_pairs {
 namespace {
 
 constexpr int kTilesPerBlock = 4;  // so that a block's z is loaded once for 256 tokens
-constexpr int kSampledSequences = 8;
-constexpr float kInfinity = __builtin_huge_valf();
 
 // Σ 2^x of numbers that come one after another, as 2^top · sum.
 struct RunningSum {
@@ -26,52 +24,6 @@ struct RunningSum {
   }
   __device__ __forceinline__ float log() const { return top + log2f(sum); }
 };
-
-// One block a head and sampled sequence: how far each feature is below the peak of the nearest of
-// 64 queries.
-template <int kParts, int kWidth>
-__global__ __launch_bounds__(kFactorThreads) void balance_kernel(
-    const __grid_constant__ Plan plan, const __grid_constant__ Workspace work) {
-  const int h = blockIdx.x, b = blockIdx.y * plan.batch / gridDim.y;
-  const LogFeatures<kParts, kWidth> block(plan, work, 0, h, b, 0.0f);
-  const HeadPlan& head = block.head;
-  const int rows = min(kTile, plan.tokens), step = plan.tokens / rows;
-  const int last = (head.padded - 1) / kTile;
-  float top[2] = {kNothing, kNothing};
-  block.fetch_rows(0, 0, rows, step);
-  for (int turn = 0; turn < 2; ++turn) {  // first the peaks, then what is below them
-    for (int chunk = 0; chunk <= last; ++chunk) {
-      if (turn + chunk > 0) __syncthreads();
-      block.fetch_features(chunk);
-      commit_copies();
-      wait_for_copies<0>();
-      __syncthreads();
-      const LogTile logs = block.log_features(0, chunk);
-      float below[4][4];
-#pragma unroll
-      for (int i = 0; i < 16; ++i) below[i / 4][i % 4] = kInfinity;
-      block.for_each(chunk, rows, [&](int q, int r, int, int) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (turn == 0) top[r] = fmaxf(top[r], logs.log[q][r][i]);
-          below[q][i] = fminf(below[q][i], top[r] - logs.log[q][r][i]);
-        }
-      });
-      if (turn == 0) continue;
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const float least = -column_max(-below[i / 4][i % 4]);
-        const int m = chunk * kTile + i / 4 * 16 + 4 * (block.lane % 4) + i % 4;
-        // Numbers that are not negative are ordered as their bits are.
-        if (block.lane < 4 && m < head.padded)
-          atomicMin(reinterpret_cast<int*>(work.balance + head.padded_first + m),
-                    __float_as_int(least));
-      }
-    }
-    if (turn == 0)
-      for (int r = 0; r < 2; ++r) top[r] = quad_max(top[r]);
-  }
-}
 
 template <int kParts, int kWidth>
 struct FactorBlock : LogFeatures<kParts, kWidth> {
@@ -268,11 +220,7 @@ cudaError_t launch_factors(const Plan& plan, const Workspace& work, cudaStream_t
     return launch(factor_kernel<kParts, kWidth>, grid, kFactorThreads, shared, stream, plan, work,
                   side);
   };
-  cudaError_t status =
-      launch(balance_kernel<kParts, kWidth>,
-             dim3(heads, plan.batch < kSampledSequences ? plan.batch : kSampledSequences),
-             kFactorThreads, shared, stream, plan, work);
-  if (status == cudaSuccess) status = factors(1);
+  cudaError_t status = factors(1);
   if (status == cudaSuccess && plan.row_sums_from_features())
     status = launch(sum_tiles_kernel, dim3((plan.padded_total + 127) / 128, batch), 128, 0, stream,
                     plan, work.key_sums);

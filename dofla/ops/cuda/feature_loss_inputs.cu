@@ -6,7 +6,6 @@ namespace dofla::cuda::feature_pairs {
 namespace {
 
 constexpr int kSplitThreads = 256;
-constexpr float kInfinity = __builtin_huge_valf();
 
 struct Counts {
   int count[kMostHeads];

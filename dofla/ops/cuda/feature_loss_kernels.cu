@@ -223,6 +223,7 @@ cudaError_t launch_feature_loss(const FeatureLossProblem& problem, const Feature
   status = write_plan(layout.plan, problem.counts, work, stream);
   if (status == cudaSuccess)
     status = split_inputs(layout.plan, work, inputs, layout.copy_inputs, stream);
+  if (status == cudaSuccess) status = find_balance(layout.plan, work, stream);
   if (status == cudaSuccess) status = write_factors(layout.plan, work, stream);
   if (status == cudaSuccess && layout.plan.sequence_scale)
     status = find_some_logits(layout.plan, work, stream);

@@ -42,6 +42,7 @@ constexpr float kNegligible = -40.0f;  // beside 1: below the rounding of any su
 
 // A stand-in for −∞ that can be subtracted from itself: the maximum or the log-sum of nothing.
 constexpr float kNothing = -1e29f;
+constexpr float kInfinity = __builtin_huge_valf();
 
 struct HeadPlan {
   int count;         // M
@@ -178,6 +179,7 @@ cudaError_t write_plan(const Plan& plan, const int64_t* counts, const Workspace&
                        cudaStream_t stream);
 cudaError_t split_inputs(const Plan& plan, const Workspace& work, const FeatureLossInputs& inputs,
                          bool copy_inputs, cudaStream_t stream);
+cudaError_t find_balance(const Plan& plan, const Workspace& work, cudaStream_t stream);
 cudaError_t write_factors(const Plan& plan, const Workspace& work, cudaStream_t stream);
 cudaError_t find_some_logits(const Plan& plan, const Workspace& work, cudaStream_t stream);
 cudaError_t softmax_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream);
