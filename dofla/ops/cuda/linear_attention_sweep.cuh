@@ -7,34 +7,9 @@
 //   queries:  x = q, u = g,  y = k, w = v, c = 1    keys:  x = k, u = v,  y = q, w = g, c = e
 #pragma once
 
-#include "dofla/ops/cuda/linear_attention_chunk.cuh"
+#include "dofla/ops/cuda/linear_attention_sweep_rows.cuh"
 
 namespace dofla::cuda {
-
-struct LinearBackwardArguments {
-  HeadRows q, k, v, g;
-  HeadRowsOut grad_q, grad_k, grad_v;
-  float *part_q, *part_k, *part_v;  // [B, P, T, D] where several blocks add up, or null
-  const float *log_sum, *e;         // [B, H, T]
-  FeatureTable features;
-  const float *z, *log_alpha;
-  float* grad_z;          // [B, 2, ΣM, D]
-  float* grad_log_alpha;  // [B, 2, ΣM]
-  int heads, group, tokens, width, total;
-  float inner_scale, norm_scale;
-  bool packed, packed_q, packed_k, packed_v;
-};
-
-template <class T, int kWidth>
-struct SweepTiling : ChunkTiling<T, kWidth> {
-  using Chunk = ChunkTiling<T, kWidth>;
-  // Three blocks hide more of each other's waiting than two that load a chunk ahead.
-  static constexpr int kBlocksAtOnce = Chunk::kFast && kWidth <= 64 ? 3 : 1;
-  // Directions, sums, and the rows x, u, y, w of a chunk; log sums and e of its queries.
-  static constexpr size_t kSharedBytes = (Chunk::kWideElements + 5 * Chunk::kElements) * sizeof(T) +
-                                         2 * Chunk::kTile * sizeof(float) +
-                                         sizeof(ChunkShared<Chunk::kTile>);
-};
 
 // Factors exp(log + peak) of the warp's rows, 0 past `rows`.
 template <class Tiling>
@@ -55,76 +30,24 @@ __device__ __forceinline__ void own_factors(const typename Tiling::Logs& logs, i
 }
 
 template <class T, int kWidth, bool kKeys>
-struct Sweep {
-  using Tiling = SweepTiling<T, kWidth>;
-  using RowTile = typename Tiling::RowTile;
+struct Sweep : SweepRows<T, kWidth, kKeys> {
+  using Rows = SweepRows<T, kWidth, kKeys>;
+  using Rows::directions, Rows::sums, Rows::x, Rows::u, Rows::y, Rows::w;
+  using Rows::kTile, Rows::a, Rows::f, Rows::key_head, Rows::warp, Rows::g, Rows::c;
+  using Rows::log_sum, Rows::e, Rows::shared;
+  using typename Rows::Tiling, typename Rows::Columns;
   using Factors = typename Tiling::Factors;
   using Logs = typename Tiling::Logs;
-  using Columns = typename Tiling::Columns;
-  static constexpr int kTile = Tiling::kTile, kGroups = kTile / 16;
+  static constexpr int kGroups = kTile / 16;
 
-  const LinearBackwardArguments& a;
-  const BlockFeatures f;
-  const int key_head;
-  const int warp, g, c;  // this thread's place in the fragments
-  // In shared memory. Factors take the place of y, gradients of log features that of u.
-  const typename Tiling::Wide directions;
-  const RowTile sums, x, u, y, w;
-  float *const log_sum, *const e;
-  ChunkShared<kTile>& shared;
   // Of this thread: sums over rows and gradients of its warp's features, the peak of one feature.
   typename Tiling::Values b = {}, grad_z = {};
   float grad_log_alpha[4] = {};
   float log_max;
 
   __device__ __forceinline__ Sweep(const LinearBackwardArguments& arguments, T* memory)
-      : a(arguments),
-        f(features_of_block(arguments.features, kTile, blockIdx.x)),
-        key_head(f.head / arguments.group),
-        warp(threadIdx.x / 32),
-        g(threadIdx.x % 32 / 4),
-        c(threadIdx.x % 4),
-        directions(memory, kTile),
-        sums{memory + Tiling::kWideElements},
-        x{sums.data + Tiling::kElements},
-        u{x.data + Tiling::kElements},
-        y{u.data + Tiling::kElements},
-        w{y.data + Tiling::kElements},
-        log_sum(reinterpret_cast<float*>(w.data + Tiling::kElements)),
-        e(log_sum + kTile),
-        shared(*reinterpret_cast<ChunkShared<kTile>*>(e + kTile)),
+      : Rows(arguments, memory),
         log_max(static_cast<int>(threadIdx.x) < f.count ? -INFINITY : 0.0f) {}
-
-  // The row at `position` of the sweep, and the step to the next.
-  template <class Row, class Rows>
-  __device__ __forceinline__ Row* row_at(const Rows& rows, int64_t batch, int head, int position,
-                                         int64_t& step) const {
-    step = kKeys ? -rows.token_step : rows.token_step;
-    return head_of<std::remove_const_t<Row>>(rows, batch, head) +
-           (kKeys ? a.tokens - 1 - position : position) * rows.token_step;
-  }
-
-  __device__ __forceinline__ void load_chunk(int begin) const {
-    const auto load = [&](RowTile to, const HeadRows& rows, int head) {
-      int64_t step;
-      const T* first = row_at<const T>(rows, blockIdx.y, head, begin, step);
-      load_rows<kTile, kWidth, Tiling::kThreads>(to, first, step, a.tokens - begin, a.width,
-                                                 a.packed);
-    };
-    load(kKeys ? y : x, a.q, f.head);
-    load(kKeys ? x : y, a.k, key_head);
-    load(kKeys ? u : w, a.v, key_head);
-    load(kKeys ? w : u, a.g, f.head);
-    const int position = begin + threadIdx.x;
-    if (threadIdx.x < kTile) {
-      const bool valid = position < a.tokens;
-      const int64_t token = kKeys ? a.tokens - 1 - position : position;
-      const int64_t at = valid ? (int64_t{blockIdx.y} * a.heads + f.head) * a.tokens + token : 0;
-      copy_4_bytes(log_sum + threadIdx.x, a.log_sum + at, valid);
-      copy_4_bytes(e + threadIdx.x, a.e + at, valid);
-    }
-    commit_copies();
-  }
 
   // Factors of y into its place and of the warp's rows of x, relative to new peaks; the sums
   // follow. Returns how many of the `rows` rows the chunk takes.
@@ -148,32 +71,6 @@ struct Sweep {
     return rows;
   }
 
-  // Writes [16, columns] of the warp's rows below `rows`: to the result, or to the block's own
-  // part.
-  __device__ __forceinline__ void write(const Columns& columns, int column, int begin, int rows,
-                                        const HeadRowsOut& out, int head, float* parts,
-                                        bool packed) const {
-    const auto write_to = [&](auto* first, int64_t step, bool paired) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = 16 * warp + 8 * half + g;
-        if (row >= rows) continue;
-#pragma unroll
-        for (int n = 0; n < Tiling::kColumns / 8; ++n)
-          store_two(first + row * step, column + 8 * n + 2 * c, a.width, paired,
-                    columns[n][2 * half], columns[n][2 * half + 1]);
-      }
-    };
-    int64_t step;
-    if (parts != nullptr) {
-      const int64_t part = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-      const HeadRowsOut own = {parts, int64_t{a.tokens} * a.width, 0, a.width};
-      write_to(row_at<float>(own, part, 0, begin, step), step, a.width % 2 == 0);
-    } else {
-      write_to(row_at<T>(out, blockIdx.y, head, begin, step), step, packed);
-    }
-  }
-
   // Gradients of values: weights of the later queries' g, and what the sums hold of them.
   __device__ __forceinline__ void write_value_gradients(const Factors& own, int begin,
                                                         int rows) const {
@@ -190,7 +87,7 @@ struct Sweep {
                                                  gradients);
       add_product<Tiling, Tiling::kColumnGroups>(own, f.groups(), sums, column,
                                                  Tiling::kColumnGroups, gradients);
-      write(gradients, column, begin, rows, a.grad_v, key_head, a.part_v, a.packed_v);
+      this->write(gradients, column, begin, rows, a.grad_v, key_head, a.part_v, a.packed_v);
     }
   }
 
@@ -262,8 +159,9 @@ struct Sweep {
           }
         }
       }
-      write(columns, column, begin, rows, kKeys ? a.grad_k : a.grad_q, kKeys ? key_head : f.head,
-            kKeys ? a.part_k : a.part_q, kKeys ? a.packed_k : a.packed_q);
+      this->write(columns, column, begin, rows, kKeys ? a.grad_k : a.grad_q,
+                  kKeys ? key_head : f.head, kKeys ? a.part_k : a.part_q,
+                  kKeys ? a.packed_k : a.packed_q);
     }
   }
 
@@ -296,7 +194,7 @@ struct Sweep {
   }
 
   __device__ __forceinline__ void run() {
-    load_chunk(0);
+    this->load_chunk(0);
     load_directions<Tiling>(f, a.z, a.log_alpha, a.width, a.inner_scale, directions, shared);
     if (threadIdx.x < kTile) shared.a[threadIdx.x] = 0;
     for (int begin = 0; begin < a.tokens;) {
@@ -320,7 +218,7 @@ struct Sweep {
       if (warp < f.groups()) add_chunk(rows);
       begin += rows;
       __syncthreads();
-      if (begin < a.tokens) load_chunk(begin);
+      if (begin < a.tokens) this->load_chunk(begin);
     }
     write_feature_gradients();
   }
