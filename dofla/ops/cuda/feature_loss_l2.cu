@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/feature_loss_pairs.cuh"
+#include "dofla/ops/cuda/feature_loss_pair_kernel.cuh"
 
 namespace dofla::cuda::feature_pairs {
 

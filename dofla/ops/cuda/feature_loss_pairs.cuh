@@ -1,12 +1,12 @@
-// The kernel over pairs. For a tile of 64 queries × 64 keys a block computes the teacher's logits
+// The work on pairs. For a tile of 64 queries × 64 keys a block computes the teacher's logits
 // q·k, the products S = Σ_m F_im G_jm of query and key factors, and from both the weights
 // Y = ∂loss / ∂log K̂ / S, which gradients are made of. The losses of normalised rows see the keys
 // twice: first for the sums of each row, of which softmax knows the student's almost beforehand.
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_gradient.cuh"
+#include "dofla/ops/cuda/feature_loss_items.cuh"
 #include "dofla/ops/cuda/feature_loss_row_sums.cuh"
-#include "dofla/ops/cuda/launch.cuh"
 
 namespace dofla::cuda::feature_pairs {
 
@@ -215,26 +215,6 @@ struct PairBlock {
     gradient.add_queries_to_z(at);
   }
 
-  // By one thread, for all.
-  __device__ __forceinline__ void find_item() const {
-    const Plan& plan = at.plan;
-    const int number = at.task.first_item + at.state.number;
-    Item found;
-    for (found.h = 0;; ++found.h) {
-      found.head = at.task.work.heads[found.h];
-      const int items = found.head.windows() * plan.batch * plan.pairs;
-      if (number >= found.head.first_item && number < found.head.first_item + items) break;
-    }
-    const int local = number - found.head.first_item;
-    found.row_tile = local % plan.pairs;
-    found.b = local / plan.pairs % plan.batch;
-    found.window_first = local / plan.pairs / plan.batch * found.head.window;
-    found.feature_row =
-        (int64_t{found.b} * plan.padded_total + found.head.padded_first) * plan.tokens;
-    found.blocks16 = min(found.head.window, found.head.padded - found.window_first) / 16;
-    at.state.item = found;
-  }
-
   __device__ __forceinline__ void run_item() {
     gradient.start_item(at);
     loss = 0;
@@ -276,7 +256,7 @@ struct PairBlock {
       __syncthreads();
       if (threadIdx.x == 0) {
         at.state.number = atomicAdd(at.task.next_item, 1);
-        if (at.state.number < at.task.item_count) find_item();
+        if (at.state.number < at.task.item_count) at.state.item = item_of(at.task, at.state.number);
       }
       __syncthreads();
       if (at.state.number >= at.task.item_count) return;
@@ -284,27 +264,5 @@ struct PairBlock {
     }
   }
 };
-
-template <PairLoss kLoss, int kParts, int kWidth, int kGroups>
-__global__ __launch_bounds__(128 * kGroups, kGroups == 1 ? kNarrowBlocks : 1) void pair_kernel(
-    const __grid_constant__ PairTask task, uint32_t state_offset) {
-  auto& state = *reinterpret_cast<PairState*>(shared_memory() + state_offset);
-  PairBlock<kLoss, PairTiles<kParts, kWidth, kGroups>> block(task, state);
-  block.run();
-}
-
-template <PairLoss kLoss>
-cudaError_t launch_pairs(const PairTask& task, const PairLaunch& how, cudaStream_t stream) {
-  const auto go = [&](auto kernel) {
-    const auto state_offset = static_cast<uint32_t>(how.shared_bytes - sizeof(PairState));
-    return launch(kernel, dim3(static_cast<unsigned>(how.blocks)), 128 * how.groups,
-                  how.shared_bytes, stream, task, state_offset);
-  };
-  return with_tiling(task.plan, [&](auto parts, auto width) {
-    constexpr int kParts = decltype(parts)::value, kWidth = decltype(width)::value;
-    return how.groups == 1 ? go(pair_kernel<kLoss, kParts, kWidth, 1>)
-                           : go(pair_kernel<kLoss, kParts, kWidth, 2>);
-  });
-}
 
 }  // namespace dofla::cuda::feature_pairs
