@@ -40,11 +40,9 @@ Tensor embed_tokens(const Tensor& tokens, const Tensor& positions, const Tensor&
 bool takes_few_rows(const Tensor& x, const Dense& layer) {
   for (const Tensor* tensor :
        {&x, &layer.linear.weight, &layer.linear.bias, &layer.factor, &layer.residual})
-    if (tensor->defined() && tensor->dtype() != DType::kBF16) return false;
-  const auto misplaced = [](const Tensor& tensor) {
-    return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 != 0;
-  };
-  if (layer.linear.input_major || misplaced(x) || misplaced(layer.linear.weight)) return false;
+    if (!is_bf16(*tensor)) return false;
+  if (layer.linear.input_major || !begins_at_pack(x) || !begins_at_pack(layer.linear.weight))
+    return false;
   return few_rows_fit(x.size(0), x.size(1), layer.linear.outputs(), layer.norm.weight.defined());
 }
 

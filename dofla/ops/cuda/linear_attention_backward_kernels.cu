@@ -1,7 +1,5 @@
 // Gradients of the linear attention: the sweeps over queries and over keys are independent, so that
 // one launch does them side by side; then sums over sequences, and over blocks that share a head.
-#include <cmath>
-
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/linear_attention_sweep.cuh"
 
@@ -94,9 +92,8 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
   a.total = static_cast<int>(f.total);
-  const double width = static_cast<double>(s.width);
-  a.inner_scale = static_cast<float>(std::pow(width, -0.25));
-  a.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(width) : 0.0);
+  const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
+  a.inner_scale = scales.inner, a.norm_scale = scales.norm;
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&
              in_packs(v, s.element, s.width) && in_packs(grad_out, s.element, s.width);
   a.packed_q = in_packs(gradients.q, s.element, s.width);

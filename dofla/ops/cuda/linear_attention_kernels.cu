@@ -2,7 +2,7 @@
 // blocks, each with the whole attention over its own features; their outputs are merged afterwards.
 // Where sequences and heads are too few to fill the GPU, a sequence is cut into segments: their
 // sums first, then what each segment has before it, then all segments side by side.
-#include <cmath>
+#include <algorithm>
 
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/linear_attention_output.cuh"
@@ -245,9 +245,8 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
   a.total = static_cast<int>(f.total);
-  const double width = static_cast<double>(s.width);
-  a.inner_scale = static_cast<float>(std::pow(width, -0.25));
-  a.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(width) : 0.0);
+  const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
+  a.inner_scale = scales.inner, a.norm_scale = scales.norm;
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&
              in_packs(v, s.element, s.width);
   a.packed_out = in_packs(out, s.element, s.width);

@@ -6,6 +6,8 @@
 // the caller brings the workspace, and every launch can be captured in a graph.
 #pragma once
 
+#include <cmath>
+
 #include "dofla/ops/cuda/head_rows.h"
 
 namespace dofla::cuda {
@@ -25,6 +27,16 @@ struct LinearAttentionFeatures {
   const float* log_alpha;  // [ΣM]
   bool subtract_norm;      // whether log φ̃ has its term −|x|²/(2√d)
 };
+
+// What z·x and |x|² are multiplied by in log φ̃(x).
+struct FeatureScales {
+  float inner, norm;
+};
+inline FeatureScales feature_scales(int64_t width, bool subtract_norm) {
+  const auto size = static_cast<double>(width);
+  return {static_cast<float>(std::pow(size, -0.25)),
+          static_cast<float>(subtract_norm ? 0.5 / std::sqrt(size) : 0.0)};
+}
 
 // What every sequence has seen, as LinearAttentionState; an empty one has log_max −∞ and sums 0.
 struct LinearAttentionSums {

@@ -1,8 +1,6 @@
 // The recurrent form: a block takes one head of one sequence and passes over its sums once. Latency
 // is all that takes time: everything that does not depend on the token is asked for before its
 // inputs are there, and warps go through their features by themselves and meet once, at the end.
-#include <cmath>
-
 #include "dofla/ops/cuda/feature_parts.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/linear_attention_kernels.h"
@@ -172,9 +170,8 @@ cudaError_t launch_linear_attention_step(const LinearAttentionShape& s,
   a.sums = sums;
   a.group = static_cast<int>(s.heads / s.key_heads);
   a.width = static_cast<int>(s.width), a.total = static_cast<int>(f.total);
-  const double width = static_cast<double>(s.width);
-  a.inner_scale = static_cast<float>(std::pow(width, -0.25));
-  a.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(width) : 0.0);
+  const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
+  a.inner_scale = scales.inner, a.norm_scale = scales.norm;
   a.packed = s.width % 4 == 0 && aligned_to_packs(features.z, sums.b);
   return s.element == Element::kF32 ? launch_step<float>(s, a, overlapped, stream)
                                     : launch_step<__nv_bfloat16>(s, a, overlapped, stream);

@@ -1,6 +1,6 @@
-// The attention stage: a block takes a head, and its warps the features side by side, as many at a
-// time as there are threads for four coordinates each. Heads begin at the last block: the first
-// ones are busy with what comes before.
+// The attention stage: a block takes a head, and its warps the features side by side, twice as
+// many at a time as there are threads for four coordinates each. Heads begin at the last block: the
+// first ones are busy with what comes before.
 #pragma once
 
 #include "dofla/ops/cuda/linear_attention_step.cuh"

@@ -17,6 +17,15 @@ inline cudaStream_t stream_of(const Tensor& x) {
   return x.device().context().stream();
 }
 
+// Of a tensor that is not defined too.
+inline bool is_bf16(const Tensor& x) {
+  return !x.defined() || x.dtype() == DType::kBF16;
+}
+// Kernels that take 16 bytes at a time want rows to begin at multiples of them.
+inline bool begins_at_pack(const Tensor& x) {
+  return !x.defined() || reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0;
+}
+
 // The address of float32 elements, or null for a tensor that is not defined.
 inline const float* floats(const Tensor& x) {
   require(!x.defined() || x.dtype() == DType::kF32, "expected F32, found {}", name(x.dtype()));

@@ -1,22 +1,12 @@
 #include "dofla/ops/cuda/token_program.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "dofla/ops/cuda/decode.h"
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
 namespace {
-
-// Copies in the background take whole packs of 16 bytes.
-bool in_packs(const Tensor& x) {
-  return !x.defined() || reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0;
-}
-
-bool is_bf16(const Tensor& x) {
-  return !x.defined() || x.dtype() == DType::kBF16;
-}
 
 AttentionStage::Heads heads_of(const RowHeads& of, const Tensor& norm) {
   return {floats(of.rows), static_cast<int32_t>(of.rows.size(1)),
@@ -54,8 +44,8 @@ Tensor StageProgram::embed_tokens(const Tensor& tokens, const Tensor& positions)
 Tensor StageProgram::dense(const Tensor& x, const Dense& layer, std::optional<DType> result) {
   const Linear& linear = layer.linear;
   fits_ = fits_ && is_bf16(linear.weight) && is_bf16(linear.bias) && !linear.input_major &&
-          in_packs(linear.weight) && in_packs(layer.norm.weight) && in_packs(layer.norm.bias) &&
-          result.value_or(DType::kF32) == DType::kF32;
+          begins_at_pack(linear.weight) && begins_at_pack(layer.norm.weight) &&
+          begins_at_pack(layer.norm.bias) && result.value_or(DType::kF32) == DType::kF32;
   const int64_t outputs = linear.outputs();
   Tensor y = result ? kept(Tensor({1, outputs}, DType::kF32, gpu_)) : new_row(outputs);
   Stage stage = {};
@@ -97,8 +87,8 @@ Tensor StageProgram::linear_attention_step(const RowHeads& q, const RowHeads& k,
     fits_ = fits_ && of->columns.offset % 4 == 0 && of->columns.stride % 4 == 0;
     leave_blocks_to(q.heads, of->rows);
   }
-  fits_ =
-      fits_ && width % 4 == 0 && width <= kWidestHead && in_packs(features.z) && in_packs(state.b);
+  fits_ = fits_ && width % 4 == 0 && width <= kWidestHead && begins_at_pack(features.z) &&
+          begins_at_pack(state.b);
   Tensor first({q.heads + 1}, DType::kI32);
   first.data<int32_t>()[0] = 0;
   for (int64_t h = 0; h < q.heads; ++h)
@@ -110,9 +100,8 @@ Tensor StageProgram::linear_attention_step(const RowHeads& q, const RowHeads& k,
   AttentionStage& s = stage.attention;
   s.heads = static_cast<int32_t>(q.heads), s.group = static_cast<int32_t>(q.heads / k.heads);
   s.width = static_cast<int32_t>(width);
-  const double size = static_cast<double>(width);
-  s.inner_scale = static_cast<float>(std::pow(size, -0.25));
-  s.norm_scale = static_cast<float>(features.subtract_norm ? 0.5 / std::sqrt(size) : 0.0);
+  const FeatureScales scales = feature_scales(width, features.subtract_norm);
+  s.inner_scale = scales.inner, s.norm_scale = scales.norm;
   s.q = heads_of(q, placement_.q_norm), s.k = heads_of(k, placement_.k_norm);
   s.v = heads_of(v, Tensor());
   s.epsilon = static_cast<float>(placement_.epsilon);

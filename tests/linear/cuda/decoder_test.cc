@@ -59,7 +59,8 @@ TEST_F(CudaDecoder, IsUntouchedByWhatHappensBetweenSteps) {
   for (const int64_t batch : {1, 2}) {
     Decoder alone(model, model.new_state(), batch), disturbed(model, model.new_state(), batch);
     for (int64_t t = 0; t < 8; ++t) {
-      const std::vector<int64_t> ids(static_cast<size_t>(batch), 5 + t);
+      std::vector<int64_t> ids = {5 + t, 900 - t};
+      ids.resize(static_cast<size_t>(batch));
       const Tensor expected = here(alone.step(ids));
       const Tensor found = disturbed.step(ids);
       // Work of many sizes that would write over memory handed out twice.
