@@ -42,6 +42,8 @@ std::shared_ptr<void> allocate_on(const Device& gpu, int64_t bytes);
 
 // Of all tensors that are alive there. Freed memory is kept for the next ones and does not count.
 int64_t bytes_in_use(const Device& gpu);
+// Taken from the driver: in use, or kept.
+int64_t bytes_held(const Device& gpu);
 
 // Copies between any two devices. To the CPU it returns when the bytes are there; from the CPU when
 // `from` may be changed again.

@@ -112,15 +112,20 @@ void CudaContext::release(void* block) {
 size_t CudaContext::available_bytes() {
   size_t available = 0, total = 0;
   cuda_check(cudaMemGetInfo(&available, &total), "asking for the GPU's memory");
-  const std::lock_guard lock(mutex_);
-  for (const auto& [size, block] : free_) available += size;
-  return available;
+  return available + bytes_kept();
 }
 
 size_t CudaContext::bytes_in_use() {
   const std::lock_guard lock(mutex_);
   size_t bytes = 0;
   for (const auto& [block, size] : in_use_) bytes += size;
+  return bytes;
+}
+
+size_t CudaContext::bytes_kept() {
+  const std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [size, block] : free_) bytes += size;
   return bytes;
 }
 
@@ -154,6 +159,10 @@ std::shared_ptr<void> allocate_on(const Device& gpu, int64_t bytes) {
 
 int64_t bytes_in_use(const Device& gpu) {
   return static_cast<int64_t>(gpu.context().bytes_in_use());
+}
+
+int64_t bytes_held(const Device& gpu) {
+  return static_cast<int64_t>(gpu.context().bytes_in_use() + gpu.context().bytes_kept());
 }
 
 void copy_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,

@@ -44,6 +44,7 @@ class CudaContext {
   void release(void* block);
   size_t available_bytes();  // that the driver or the kept blocks could give
   size_t bytes_in_use();
+  size_t bytes_kept();  // in freed blocks
 
   // While a recording is made: every block handed out is noted here, to live as long as it does.
   std::vector<std::shared_ptr<void>>* recorded = nullptr;

@@ -32,6 +32,10 @@ int64_t bytes_in_use(const Device&) {
   refuse();
 }
 
+int64_t bytes_held(const Device&) {
+  refuse();
+}
+
 void copy_bytes(const Device&, const void*, const Device&, void*, int64_t) {
   refuse();
 }

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include <gtest/gtest.h>
+
+#include "tests/reference/compare.h"
 #include "tests/reference/linear_attention.h"
 
 namespace dofla::reference {
@@ -58,8 +62,10 @@ void add_head(const AttentionCase& c, const FeatureLossOptions& options, int64_t
   double log_scale = options.scale == L2Scale::kRaw ? 0 : -HUGE_VAL;
   if (options.scale == L2Scale::kSequence)
     for (int64_t i = 0; i < c.tokens; ++i)
-      for (int64_t j = 0; j < visible(i); ++j)
-        log_scale = std::max(log_scale, teacher[static_cast<size_t>(i * c.tokens + j)]);
+      for (int64_t j = 0; j < visible(i); ++j) {
+        const auto at = static_cast<size_t>(i * c.tokens + j);
+        log_scale = std::max({log_scale, teacher[at], student[at] - 8});
+      }
   for (int64_t i = 0; i < c.tokens; ++i) {
     const double* logits = student.data() + i * c.tokens;
     const Row row =
@@ -98,6 +104,35 @@ FeatureLossReference feature_loss(const AttentionCase& c, const FeatureLossOptio
     for (double& x : part->sensitivity) x = std::sqrt(x) / rows;
   }
   return out;
+}
+
+double pair_error(const AttentionCase& c) {
+  constexpr double kEps = std::numeric_limits<float>::epsilon();
+  double logit = 0;
+  for (int64_t h = 0; h < c.heads; ++h)
+    for (const double x : log_kernel(c, 0, h)) logit = std::max(logit, std::abs(x));
+  const double teacher = kEps / 2 * (std::sqrt(static_cast<double>(c.width)) + 2) * logit;
+  const auto most = static_cast<double>(*std::max_element(c.counts.begin(), c.counts.end()));
+  const double sums = kEps * (std::sqrt(most) + std::sqrt(static_cast<double>(c.tokens)) + 4);
+  return 2 * (2 * c.log_feature_error() + teacher + sums);
+}
+
+void expect_loss(const FeatureLoss& actual, const FeatureLossReference& expected, double relative,
+                 const std::string& what) {
+  const std::vector<double> per_head = to_doubles(actual.per_head);
+  ASSERT_EQ(per_head.size(), expected.per_head.value.size());
+  for (size_t h = 0; h < per_head.size(); ++h)
+    EXPECT_NEAR(per_head[h], expected.per_head.value[h],
+                relative * expected.per_head.sensitivity[h])
+        << what << ", head " << h;
+}
+
+void expect_gradients(const FeatureLoss& actual, const FeatureLossReference& expected,
+                      double relative, const std::string& what) {
+  expect_near(actual.grad_z, expected.grad_z.value, scaled(expected.grad_z.sensitivity, relative),
+              what + ", grad_z");
+  expect_near(actual.grad_log_alpha, expected.grad_log_alpha.value,
+              scaled(expected.grad_log_alpha.sensitivity, relative), what + ", grad_log_alpha");
 }
 
 }  // namespace dofla::reference

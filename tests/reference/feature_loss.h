@@ -1,6 +1,8 @@
 // The layerwise objectives and their gradients by definition, in double precision.
 #pragma once
 
+#include <string>
+
 #include "dofla/ops/feature_loss.h"
 #include "tests/reference/log_feature_gradients.h"
 
@@ -15,7 +17,16 @@ struct FeatureLossReference {
   double total() const;
 };
 
-// For kSequence scaling the largest K alone sets the scale.
 FeatureLossReference feature_loss(const AttentionCase& problem, const FeatureLossOptions& options);
+
+// The relative error of one K, K̂, p or p̂ in float32: that of its exponent, and of sums over
+// features and keys.
+double pair_error(const AttentionCase& problem);
+
+// Every number within `relative` of what it is sensitive to.
+void expect_loss(const FeatureLoss& actual, const FeatureLossReference& expected, double relative,
+                 const std::string& what);
+void expect_gradients(const FeatureLoss& actual, const FeatureLossReference& expected,
+                      double relative, const std::string& what);
 
 }  // namespace dofla::reference

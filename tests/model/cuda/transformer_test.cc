@@ -1,39 +1,22 @@
 // Whole models: the GPU, which computes in bf16, against the CPU.
 #include "dofla/model/transformer.h"
 
-#include "dofla/distill/feature_map.h"
-#include "dofla/distill/pair_init.h"
-#include "dofla/distill/train.h"
+#include <cmath>
+
 #include "dofla/linear/linear_model.h"
 #include "dofla/ops/heads.h"
-#include "dofla/plan/allocate.h"
-#include "dofla/train/direct.h"
-#include "tests/support/fixtures.h"
-#include "tests/support/gpu.h"
-#include "tests/support/random_values.h"
+#include "tests/support/model_on_gpu.h"
 
 namespace dofla {
 namespace {
 
-class CudaModel : public test::OnGpu {
+class CudaModel : public test::ModelOnGpu {
  protected:
-  static Tensor some_ids(const ModelConfig& config, int64_t batch, int64_t tokens) {
-    Tensor ids({batch, tokens}, DType::kI64);
-    for (int64_t i = 0; i < ids.count(); ++i)
-      ids.data<int64_t>()[i] = (3 + i * 131) % config.vocabulary;
-    return ids;
-  }
   // About ten values of a layer are rounded to bf16, each by up to 2^-9 and to either side; a norm
   // or a softmax may stretch an error by a small factor.
   static double tolerance(const ModelConfig& config) {
     return 8 * 0x1p-9 * std::sqrt(10 * static_cast<double>(config.layers));
   }
-  static FeatureSet pair_features(const Transformer& teacher, const Tensor& ids, int64_t cost) {
-    PairSampler pairs(fixed_plan(identity_of(teacher.config()), cost), 1, 7);
-    teacher.forward(ids.slice(0, 1), {.state = nullptr, .observer = pairs.observer()});
-    return pairs.features();
-  }
-  const fs::path wiki_mini = test::assets() / "wiki-mini";
 };
 
 TEST_F(CudaModel, GivesTheLogitsOfEveryFixture) {
@@ -109,49 +92,6 @@ TEST_F(CudaModel, DecodesAsItPrefills) {
     expect_close(last.reshape({1, model.config().width}), whole.slice(23, 24),
                  tolerance(model.config()), linear ? "linear" : "softmax");
   }
-}
-
-TEST_F(CudaModel, TrainsFeaturesAsTheCpuDoes) {
-  const Checkpoint checkpoint(wiki_mini);
-  const Transformer cpu(checkpoint), there(checkpoint, gpu);
-  const Tensor ids = some_ids(cpu.config(), 2, 96);
-  const FeatureSet start = pair_features(cpu, ids, 16);
-  TrainOptions options;
-  options.steps = 6;
-  for (const auto kind :
-       {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse}) {
-    options.lr_z = kind == FeatureLossKind::kL2 ? 0.002 : 0.05;
-    options.lr_alpha = kind == FeatureLossKind::kL2 ? 0.02 : 0.2;
-    FeatureTrainer a(start.clone(), layerwise_objective(cpu, {kind}), options);
-    FeatureTrainer b(start.to(gpu), layerwise_objective(there, {kind}), options);
-    FeatureTrainer c(start.to(gpu), layerwise_objective(there, {kind}), options);
-    for (int64_t i = 0; i < options.steps; ++i) a.step(ids), b.step(ids), c.step(ids);
-    for (size_t layer = 0; layer < start.layers.size(); ++layer) {
-      // The teacher's own q and k differ by bf16's rounding, and l2 sees them in an exponent.
-      EXPECT_NEAR(b.history().loss[0][layer], a.history().loss[0][layer],
-                  0.1 * a.history().loss[0][layer])
-          << "loss " << static_cast<int>(kind) << " layer " << layer;
-      EXPECT_TRUE(
-          test::same_bits(here(b.features().layers[layer].z), here(c.features().layers[layer].z)));
-    }
-  }
-}
-
-TEST_F(CudaModel, LearnsDirectly) {
-  const Checkpoint checkpoint(wiki_mini);
-  const Transformer cpu(checkpoint);
-  const Tensor ids = some_ids(cpu.config(), 2, 96);
-  const FeatureSet start = pair_features(cpu, ids, 16);
-  TrainOptions options;
-  options.steps = 10;
-  FeatureTrainer a(start.clone(), direct_objective(checkpoint, {}), options);
-  FeatureTrainer b(start.clone().to(gpu), direct_objective(checkpoint, {.device = gpu}), options);
-  for (int64_t i = 0; i < options.steps; ++i) {
-    if (i == 0) a.step(ids);
-    b.step(ids);
-  }
-  EXPECT_NEAR(b.history().loss[0][0], a.history().loss[0][0], 0.02 * a.history().loss[0][0]);
-  EXPECT_LT(b.history().loss.back()[0], b.history().loss.front()[0]);
 }
 
 }  // namespace

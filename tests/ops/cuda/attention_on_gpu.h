@@ -21,13 +21,19 @@ inline const Precision kPrecisions[] = {{DType::kF32, 64 * 0x1p-23}, {DType::kBF
 
 class AttentionOnGpu : public OnGpu {
  protected:
+  // With queries, keys and values that the type has, so that everybody gets the same numbers.
+  static AttentionCase rounded(AttentionCase c, DType dtype) {
+    c.q = reference::to_doubles(c.q_tensor().to(dtype));
+    c.k = reference::to_doubles(c.k_tensor().to(dtype));
+    c.v = reference::to_doubles(c.v_tensor().to(dtype));
+    return c;
+  }
   struct Inputs {
     Tensor q, k, v;
   };
-  // Rounded to the type first, so that both devices get the same numbers.
-  static Inputs rounded(const AttentionCase& c, DType dtype) {
-    const auto round = [&](const Tensor& x) { return x.to(dtype).to(DType::kF32); };
-    return {round(c.q_tensor()), round(c.k_tensor()), round(c.v_tensor())};
+  static Inputs rounded_inputs(const AttentionCase& c, DType dtype) {
+    const AttentionCase x = rounded(c, dtype);
+    return {x.q_tensor(), x.k_tensor(), x.v_tensor()};
   }
   Tensor there(const Tensor& x, DType dtype) const { return x.to(dtype).to(gpu); }
 

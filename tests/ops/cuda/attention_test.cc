@@ -39,7 +39,7 @@ class CudaAttention : public test::AttentionOnGpu {
 TEST_F(CudaAttention, Softmax) {
   for (const AttentionCase& c : all_cases())
     for (const auto& [dtype, relative] : kPrecisions) {
-      const Inputs x = rounded(c, dtype);
+      const Inputs x = rounded_inputs(c, dtype);
       const std::string what = name_of(c, dtype);
       const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
       AttentionTape tape;
@@ -62,7 +62,7 @@ TEST_F(CudaAttention, Softmax) {
 TEST_F(CudaAttention, Linear) {
   for (const AttentionCase& c : all_cases())
     for (const auto& [dtype, relative] : kPrecisions) {
-      const Inputs x = rounded(c, dtype);
+      const Inputs x = rounded_inputs(c, dtype);
       const Features features = c.features(), on_gpu = features.to(gpu);
       const std::string what = name_of(c, dtype);
       const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
