@@ -106,6 +106,13 @@ WholeFile::~WholeFile() {
   ::unlink(aside_.c_str());
 }
 
+void WholeFile::reserve(int64_t bytes) {
+  const int status = ::posix_fallocate(fd_, 0, bytes);
+  if (status != 0)
+    fail("{}: cannot write {:.1f} MB: {}", path_.string(), static_cast<double>(bytes) / 1e6,
+         std::strerror(status));
+}
+
 void WholeFile::write(const void* data, size_t size) {
   const char* from = static_cast<const char*>(data);
   while (size > 0) {

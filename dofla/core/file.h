@@ -39,6 +39,8 @@ class WholeFile {
   WholeFile(const WholeFile&) = delete;
   WholeFile& operator=(const WholeFile&) = delete;
 
+  // Throws Error if the disk has no room for so much.
+  void reserve(int64_t bytes);
   void write(const void* data, size_t size);
   void commit();
 

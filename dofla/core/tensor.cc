@@ -1,5 +1,6 @@
 #include "dofla/core/tensor.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -33,20 +34,33 @@ std::shared_ptr<void> allocate(int64_t bytes) {
   return memory;
 }
 
-double read_element(const void* data, DType dtype, int64_t i) {
+// Calls use(T()) with the type of the elements.
+template <class Use>
+void with_float_type(DType dtype, const Use& use) {
   switch (dtype) {
     case DType::kF64:
-      return static_cast<const double*>(data)[i];
+      return use(double());
     case DType::kF32:
-      return static_cast<const float*>(data)[i];
+      return use(float());
     case DType::kF16:
-      return to_float(static_cast<const Float16*>(data)[i]);
+      return use(Float16());
     case DType::kBF16:
-      return to_float(static_cast<const BFloat16*>(data)[i]);
+      return use(BFloat16());
     default:
-      break;
+      throw std::invalid_argument(fmt::format("cannot convert from or to {}", name(dtype)));
   }
-  throw std::invalid_argument(fmt::format("cannot convert from {}", name(dtype)));
+}
+
+template <class From, class To>
+To converted(From from) {
+  if constexpr (std::is_same_v<From, Float16> || std::is_same_v<From, BFloat16>)
+    return converted<float, To>(to_float(from));
+  else if constexpr (std::is_same_v<To, BFloat16>)
+    return to_bfloat16(static_cast<float>(from));
+  else if constexpr (std::is_same_v<To, Float16>)
+    throw std::invalid_argument("cannot convert to F16");
+  else
+    return static_cast<To>(from);
 }
 
 void copy_within(const Device& device, const void* from, void* to, int64_t bytes) {
@@ -162,23 +176,11 @@ Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   require(!device_.is_cuda(), "tensors change their type on the CPU only");
   Tensor out(shape_, dtype);
-  const void* elements = raw();
-  for (int64_t i = 0; i < count_; ++i) {
-    const double x = read_element(elements, dtype_, i);
-    switch (dtype) {
-      case DType::kF64:
-        out.data<double>()[i] = x;
-        break;
-      case DType::kF32:
-        out.data<float>()[i] = static_cast<float>(x);
-        break;
-      case DType::kBF16:
-        out.data<BFloat16>()[i] = to_bfloat16(static_cast<float>(x));
-        break;
-      default:
-        throw std::invalid_argument(fmt::format("cannot convert to {}", name(dtype)));
-    }
-  }
+  with_float_type(dtype_, [&]<class From>(From) {
+    with_float_type(dtype, [&]<class To>(To) {
+      std::transform(data<From>(), data<From>() + count_, out.data<To>(), converted<From, To>);
+    });
+  });
   return out;
 }
 

@@ -24,32 +24,18 @@ void require_comparable(const ModelConfig& teacher, const ModelConfig& student) 
         student.head_size);
 }
 
-// Squared norms of a layer's attention output and of the student's error in it.
-struct LayerError {
-  double signal = 0;
-  double error = 0;
-
-  void add(const Tensor& teacher_output, const Tensor& student_output) {
-    const Tensor teacher = teacher_output.to(Device()).to(DType::kF32);
-    const Tensor student = student_output.to(Device()).to(DType::kF32);
-    for (int64_t i = 0; i < teacher.count(); ++i) {
-      const double t = teacher.data<float>()[i], s = student.data<float>()[i];
-      signal += t * t;
-      error += (s - t) * (s - t);
-    }
-  }
-};
-
 }  // namespace
 
 Comparison compare(const Transformer& teacher, const Transformer& student, const NextSequence& next,
                    int64_t total_tokens, const Progress& progress) {
   require_comparable(teacher.config(), student.config());
-  std::vector<LayerError> layers(static_cast<size_t>(teacher.config().layers));
+  std::vector<OutputError> layers(static_cast<size_t>(teacher.config().layers));
   ForwardOptions options;
   options.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
-    layers[static_cast<size_t>(layer)].add(teacher.attention(layer).forward(q, k, v, nullptr),
-                                           student.attention(layer).forward(q, k, v, nullptr));
+    const OutputError of_batch = output_error(teacher.attention(layer).forward(q, k, v, nullptr),
+                                              student.attention(layer).forward(q, k, v, nullptr));
+    layers[static_cast<size_t>(layer)].signal += of_batch.signal;
+    layers[static_cast<size_t>(layer)].error += of_batch.error;
   };
   Divergence sum;
   Comparison result;
@@ -78,7 +64,7 @@ Comparison compare(const Transformer& teacher, const Transformer& student, const
   result.student_loss = sum.student_loss / count;
   result.kl = sum.kl / count;
   result.top1_agreement = static_cast<double>(sum.agree) / count;
-  for (const LayerError& layer : layers)
+  for (const OutputError& layer : layers)
     result.attention_error.push_back(std::sqrt(layer.error / layer.signal));
   return result;
 }

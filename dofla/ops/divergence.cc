@@ -19,4 +19,12 @@ Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor
                                     : cpu::divergence(teacher, student, targets);
 }
 
+OutputError output_error(const Tensor& teacher, const Tensor& student) {
+  require_shape(student, teacher.shape(), "output error: student");
+  require(student.dtype() == teacher.dtype(), "output error: {} and {}", name(teacher.dtype()),
+          name(student.dtype()));
+  return teacher.device().is_cuda() ? cuda::output_error(teacher, student)
+                                    : cpu::output_error(teacher, student);
+}
+
 }  // namespace dofla

@@ -1,4 +1,5 @@
-// How far a student's next-token distribution is from its teacher's.
+// How far a student is from its teacher: in its distribution of the next token, and in what a layer
+// gives.
 #pragma once
 
 #include "dofla/core/tensor.h"
@@ -16,5 +17,15 @@ struct Divergence {
 Divergence divergence(const Tensor& teacher,   // logits [R, V], F32
                       const Tensor& student,   // logits [R, V], F32
                       const Tensor& targets);  // [R], I64
+
+// Squared norms, which can be added up too: of the teacher's numbers, and of the student's
+// difference from them.
+struct OutputError {
+  double signal = 0;
+  double error = 0;
+};
+
+OutputError output_error(const Tensor& teacher,   // F32, on a GPU also BF16
+                         const Tensor& student);  // of the same shape and type
 
 }  // namespace dofla

@@ -46,7 +46,8 @@ FinetuneResult finetune(Transformer& model, const Lessons& lessons, const Finetu
   require(options.checkpoint_every > 0, "finetune: a checkpoint every {} steps",
           options.checkpoint_every);
   Finetuner run(model, lessons, options);
-  // The first checkpoint comes before all work: a place that cannot be written to shows at once.
+  // The first checkpoint comes before all work: a place that cannot be written to, or has no room
+  // for those to come, shows at once.
   if (options.resume)
     run.restore();
   else
@@ -56,7 +57,7 @@ FinetuneResult finetune(Transformer& model, const Lessons& lessons, const Finetu
       run.take(judge(model));
       if (run.healthy()) run.save();
     }
-    if (run.steps_done() == run.steps()) return run.finish();
+    if (run.is_over()) return run.finish();
     run.step();
     const int64_t before = run.steps_done() - 1, each = run.steps_per_epoch();
     const std::string stage = fmt::format("epoch {} of {}", before / each + 1, options.epochs);

@@ -1,5 +1,7 @@
-// How a fine-tuning run is kept on disk: the optimizer with all parameters, the parameters of the
-// best epoch, losses and judgements so far.
+// How a fine-tuning run is kept on disk: losses and judgements so far, and of what is large only
+// what it takes to go on. Before the first step that is nothing, for the run begins with the model;
+// then the optimizer with all parameters, and those of the best epoch; after the last step the
+// parameters that are kept.
 #include <algorithm>
 
 #include "dofla/core/error.h"
@@ -11,7 +13,7 @@ namespace {
 
 constexpr const char* kLoss = "history.loss";
 constexpr const char* kJudgements = "history.judgements";
-constexpr const char* kBest = "best.";
+constexpr const char* kBest = "best.";  // and the name of a parameter
 
 constexpr int64_t kFields = 8;  // of a Judgement: three counts of questions first
 constexpr int64_t kCounts = 3;
@@ -57,15 +59,24 @@ std::vector<Judgement> from_table(const Tensor& table, const std::string& where)
 
 void Finetuner::save() {
   if (options_.checkpoint.empty()) return;
+  if (steps_done() == 0) WholeFile(options_.checkpoint).reserve(largest_checkpoint());
   NamedTensors tensors;
-  optimizer_.save(tensors);
-  for (const auto& [name, tensor] : best_) tensors.emplace_back(kBest + name, tensor);
+  if (steps_done() > 0 && !is_over()) optimizer_.save(tensors);
+  const NamedTensors& kept = is_over() && best_.empty() ? optimizer_.parameters() : best_;
+  for (const auto& [name, tensor] : kept) tensors.emplace_back(kBest + name, tensor.to(Device()));
   Tensor loss({steps_done()}, DType::kF64);
   std::ranges::copy(loss_, loss.data<double>());
   tensors.emplace_back(kLoss, loss);
   tensors.emplace_back(kJudgements, to_table(judgements_));
   write_training_file(options_.checkpoint, std::move(tensors), run_);
   saved_step_ = steps_done();
+}
+
+// Of parameters, two moments of each and those of the best epoch.
+int64_t Finetuner::largest_checkpoint() const {
+  int64_t bytes = 0;
+  for (const auto& [name, parameter] : optimizer_.parameters()) bytes += parameter.bytes();
+  return (options_.keep_best ? 4 : 3) * bytes;
 }
 
 void Finetuner::restore() {
@@ -80,15 +91,24 @@ void Finetuner::restore() {
   const auto judged = static_cast<size_t>(1 + loss.size(0) / steps_per_epoch());
   if (judgements.size() != judged && !(loss.count() == 0 && judgements.empty()))
     fail("{}: {}: expected {} rows, found {}", where, kJudgements, judged, judgements.size());
-  optimizer_.restore(file);
-  model_.follow_parameters();
-  best_.clear();
-  for (const auto& [name, tensor] : optimizer_.parameters())
-    if (options_.keep_best && judged > 1)
-      best_.emplace_back(name, find_tensor(file, kBest + name, tensor.shape()).clone());
   loss_.assign(loss.data<double>(), loss.data<double>() + loss.count());
   judgements_ = judgements;
   saved_step_ = steps_done();
+  if (steps_done() > 0) restore_parameters(file);
+}
+
+void Finetuner::restore_parameters(const Safetensors& file) {
+  if (!is_over()) optimizer_.restore(file);
+  best_.clear();
+  NamedTensors parameters = optimizer_.parameters();
+  for (auto& [name, parameter] : parameters) {
+    const auto best = [&] { return find_tensor(file, kBest + name, parameter.shape()); };
+    if (is_over())
+      parameter.assign(best());
+    else if (options_.keep_best && judgements_.size() > 1)
+      best_.emplace_back(name, best().clone());
+  }
+  model_.follow_parameters();
 }
 
 }  // namespace dofla

@@ -159,8 +159,7 @@ size_t Finetuner::best_epoch() const {
 }
 
 FinetuneResult Finetuner::finish() {
-  require(steps_done() == steps() && !waits_for_judgement(), "finetune: {} of {} steps are done",
-          steps_done(), steps());
+  require(is_over(), "finetune: {} of {} steps are done", steps_done(), steps());
   NamedTensors parameters = optimizer_.parameters();
   for (size_t i = 0; i < best_.size(); ++i) parameters[i].second.assign(best_[i].second);
   model_.follow_parameters();

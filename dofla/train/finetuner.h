@@ -17,6 +17,7 @@ class Finetuner {
   int64_t steps_per_epoch() const { return schedule_.steps / options_.epochs; }
   const std::vector<double>& loss() const { return loss_; }  // of every step
   bool at_epoch_end() const { return steps_done() > 0 && steps_done() % steps_per_epoch() == 0; }
+  bool is_over() const { return steps_done() == steps() && !waits_for_judgement(); }
 
   // One optimizer step on the next lessons. Every epoch takes all of them once, in an order of
   // its own; the last batch is what is left. Throws Error if the loss runs away.
@@ -34,12 +35,14 @@ class Finetuner {
   void save();
   void restore();
 
-  // When all steps are done: leaves the model with the weights that are kept.
+  // When the run is over: leaves the model with the weights that are kept.
   FinetuneResult finish();
 
  private:
   std::vector<int64_t> batch(int64_t step) const;
   size_t best_epoch() const;
+  int64_t largest_checkpoint() const;  // bytes, all but exactly
+  void restore_parameters(const Safetensors& file);
   int64_t patience() const;
   double recent_loss() const;
   double runaway_loss() const;

@@ -73,6 +73,16 @@ TEST(WholeFile, WithoutCommitNothingChanges) {
   EXPECT_EQ(listing(scratch.path()), std::vector<std::string>{"file"});
 }
 
+TEST(WholeFile, SaysThatThereIsNoRoom) {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "file";
+  const test::FullDisk disk(1000);
+  WholeFile(path).reserve(1000);
+  expect_error([&] { WholeFile(path).reserve(200'000'000); },
+               {path.string(), "cannot write 200.0 MB", "File too large"});
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+}
+
 TEST(WholeFile, AFullDiskLeavesTheOldFile) {
   const ScratchFolder scratch;
   const fs::path path = scratch.path() / "file";

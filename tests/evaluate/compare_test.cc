@@ -53,6 +53,17 @@ TEST(Divergence, EqualsTheDefinitionInDouble) {
   EXPECT_NEAR(divergence(p, p, targets).kl, 0, tolerance);
 }
 
+TEST(OutputError, IsThatOfEveryElement) {
+  Tensor teacher = Tensor::zeros({2, 5000}), student = Tensor::zeros({2, 5000});
+  teacher.data<float>()[0] = 3, teacher.data<float>()[9999] = -4;
+  student.data<float>()[0] = 1, student.data<float>()[4096] = 5, student.data<float>()[9999] = -5;
+  const OutputError found = output_error(teacher, student);
+  EXPECT_EQ(found.signal, 9 + 16);
+  EXPECT_EQ(found.error, 4 + 25 + 1);
+  EXPECT_THROW(output_error(teacher, student.reshape({5000, 2})), std::invalid_argument);
+  EXPECT_THROW(output_error(teacher, student.to(DType::kF64)), std::invalid_argument);
+}
+
 TEST(Compare, AModelAgreesWithItself) {
   const Checkpoint checkpoint(test::fixtures() / "gpt2");
   const Safetensors expected(checkpoint.folder() / "expected.safetensors");

@@ -112,15 +112,42 @@ TEST_F(FinetuneCheckpoint, ARunOfAnotherDeviceIsRefused) {
                      {"run.training", "began on cuda, this is cpu", "--device cuda"});
 }
 
+// Weights and moments are large: they are written where the run needs them to go on.
+TEST_F(FinetuneCheckpoint, HasWhatTheRunNeedsToGoOn) {
+  const NamedTensors all = parameters(linear_model(), kEverything);
+  for (const bool keep_best : {true, false}) {
+    FinetuneOptions options = settings();
+    options.keep_best = keep_best;
+    options.checkpoint = scratch.path() / "run.training";
+    options.checkpoint_every = 1;
+    std::vector<size_t> tensors;  // in the file, as each step begins
+    const auto look = [&](const ProgressUpdate&) {
+      tensors.push_back(contents(options.checkpoint).tensors.size());
+    };
+    Transformer model = linear_model();
+    finetune(model, lessons, options, judge(), look);
+    const size_t history = 2, optimizer = 4 * all.size() + 1, best = keep_best ? all.size() : 0;
+    EXPECT_EQ(tensors, (std::vector<size_t>{history, history + optimizer, history + optimizer,
+                                            history + optimizer + best, history + optimizer + best,
+                                            history + optimizer + best}));
+    EXPECT_EQ(contents(options.checkpoint).tensors.size(), history + all.size());
+  }
+}
+
 // Each thing that is checked when a run is read.
 TEST_F(FinetuneCheckpoint, ABrokenCheckpointIsRefused) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
+  options.checkpoint_every = 1;
   Transformer model = linear_model();
-  finetune(model, lessons, options, judge());
-  const Contents file = contents(options.checkpoint);
+  Contents begun;  // after the first step of the second epoch
+  finetune(model, lessons, options, judge(), [&](const ProgressUpdate& update) {
+    if (update.stage == "epoch 2 of 2" && update.done == 2) begun = contents(options.checkpoint);
+  });
+  const Contents over = contents(options.checkpoint);
   options.resume = true;
-  const auto refused = [&](const std::string& name, const Tensor& instead, std::string_view part) {
+  const auto refused = [&](const Contents& file, const std::string& name, const Tensor& instead,
+                           std::string_view part) {
     NamedTensors broken;
     for (const auto& [known, tensor] : file.tensors)
       if (known != name) broken.emplace_back(known, tensor);
@@ -130,20 +157,23 @@ TEST_F(FinetuneCheckpoint, ABrokenCheckpointIsRefused) {
     test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
                        {"run.training", name, part});
   };
-  refused("history.loss", {}, "history.loss");
-  refused("history.loss", Tensor::zeros({7}, DType::kF64), "at most 6");
-  refused("history.loss", Tensor::zeros({6}), "numbers");
-  refused("history.judgements", Tensor::zeros({3, 7}, DType::kF64), "rows of 8");
-  refused("history.judgements", Tensor::zeros({2, 8}, DType::kF64), "expected 3 rows, found 2");
-  Tensor negative = Tensor::zeros({3, 8}, DType::kF64);
+  refused(begun, "history.loss", {}, "history.loss");
+  refused(begun, "history.loss", Tensor::zeros({7}, DType::kF64), "at most 6");
+  refused(begun, "history.loss", Tensor::zeros({6}), "numbers");
+  refused(begun, "history.judgements", Tensor::zeros({2, 7}, DType::kF64), "rows of 8");
+  refused(begun, "history.judgements", Tensor::zeros({3, 8}, DType::kF64),
+          "expected 2 rows, found 3");
+  Tensor negative = Tensor::zeros({2, 8}, DType::kF64);
   negative.data<double>()[0] = -1;
-  refused("history.judgements", negative, "-1");
+  refused(begun, "history.judgements", negative, "-1");
   const std::string weight = parameters(model, kEverything).front().first;
   for (const std::string& name : {weight, "moments." + weight + ".mean", "best." + weight}) {
-    refused(name, {}, name);
-    refused(name, Tensor::zeros({2}), "found F32 [2]");
+    refused(begun, name, {}, name);
+    refused(begun, name, Tensor::zeros({2}), "found F32 [2]");
   }
-  refused("moments." + weight + ".steps", Tensor::zeros({1}), "expected I64 [1]");
+  refused(begun, "moments." + weight + ".steps", Tensor::zeros({1}), "expected I64 [1]");
+  refused(over, "best." + weight, {}, "best." + weight);
+  refused(over, "best." + weight, Tensor::zeros({2}), "found F32 [2]");
 }
 
 TEST_F(FinetuneCheckpoint, AFullDiskLeavesTheLastCheckpoint) {

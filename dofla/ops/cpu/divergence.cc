@@ -46,4 +46,27 @@ Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor
   return sum;
 }
 
+OutputError output_error(const Tensor& teacher, const Tensor& student) {
+  constexpr int64_t kStretch =
+      4096;  // summed by one thread: the bits do not depend on their number
+  const int64_t count = teacher.count(), stretches = (count + kStretch - 1) / kStretch;
+  const float *wanted = teacher.data<float>(), *found = student.data<float>();
+  std::vector<OutputError> parts(static_cast<size_t>(stretches));
+  parallel_for(stretches, [&](int64_t part) {
+    OutputError sum;
+    for (int64_t i = part * kStretch; i < std::min(count, (part + 1) * kStretch); ++i) {
+      const double off = double{found[i]} - wanted[i];
+      sum.signal += double{wanted[i]} * wanted[i];
+      sum.error += off * off;
+    }
+    parts[static_cast<size_t>(part)] = sum;
+  });
+  OutputError sum;
+  for (const OutputError& part : parts) {
+    sum.signal += part.signal;
+    sum.error += part.error;
+  }
+  return sum;
+}
+
 }  // namespace dofla::cpu

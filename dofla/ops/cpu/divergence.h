@@ -5,5 +5,6 @@
 namespace dofla::cpu {
 
 Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets);
+OutputError output_error(const Tensor& teacher, const Tensor& student);
 
 }  // namespace dofla::cpu

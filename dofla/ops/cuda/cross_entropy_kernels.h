@@ -39,4 +39,10 @@ cudaError_t launch_divergence_rows(const float* teacher, const float* student, i
                                    int64_t vocabulary, const int64_t* targets, double* out,
                                    cudaStream_t stream);
 
+// Parts of the sums of an OutputError: `sums` takes kOutputSums pairs, always the same for the same
+// tensors.
+constexpr int kOutputSums = 128;
+cudaError_t launch_output_errors(Element element, int64_t count, const void* teacher,
+                                 const void* student, double* sums, cudaStream_t stream);
+
 }  // namespace dofla::cuda

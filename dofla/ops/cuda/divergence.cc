@@ -25,4 +25,19 @@ Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor
   return sum;
 }
 
+OutputError output_error(const Tensor& teacher, const Tensor& student) {
+  Tensor parts({kOutputSums, 2}, DType::kF64, teacher.device());
+  cuda_check(
+      launch_output_errors(element_of(teacher), teacher.count(), teacher.raw(), student.raw(),
+                           static_cast<double*>(parts.mutable_raw()), stream_of(teacher)),
+      "output error");
+  const Tensor here = parts.to(Device());
+  OutputError sum;
+  for (int64_t i = 0; i < kOutputSums; ++i) {
+    sum.signal += here.data<double>()[2 * i];
+    sum.error += here.data<double>()[2 * i + 1];
+  }
+  return sum;
+}
+
 }  // namespace dofla::cuda

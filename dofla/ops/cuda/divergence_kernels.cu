@@ -1,4 +1,5 @@
-// How far a student's next token is from its teacher's, row by row.
+// How far a student is from its teacher: in the next token, row by row, and in a layer's output.
+#include "dofla/ops/cuda/block_total.cuh"
 #include "dofla/ops/cuda/cross_entropy_kernels.h"
 #include "dofla/ops/cuda/logit_rows.cuh"
 
@@ -87,6 +88,24 @@ __global__ void divergence_rows(const float* __restrict__ teacher,
   row[3] = t_best == s_best;
 }
 
+// A block adds up every kOutputSums-th stretch of kThreads elements.
+template <class T>
+__global__ void output_errors(int64_t count, const T* __restrict__ teacher,
+                              const T* __restrict__ student, double* __restrict__ sums) {
+  double signal = 0, error = 0;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += int64_t{kOutputSums} * kThreads) {
+    const double wanted = to_float(teacher[i]), off = to_float(student[i]) - wanted;
+    signal += wanted * wanted;
+    error += off * off;
+  }
+  signal = block_total<kThreads>(signal);
+  error = block_total<kThreads>(error);
+  if (threadIdx.x != 0) return;
+  sums[2 * blockIdx.x] = signal;
+  sums[2 * blockIdx.x + 1] = error;
+}
+
 }  // namespace
 
 cudaError_t launch_imitation_rows_backward(const LogitPanel& panel, const void* teacher,
@@ -107,6 +126,15 @@ cudaError_t launch_divergence_rows(const float* teacher, const float* student, i
     divergence_rows<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(teacher, student,
                                                                           vocabulary, targets, out);
   return cudaGetLastError();
+}
+
+cudaError_t launch_output_errors(Element element, int64_t count, const void* teacher,
+                                 const void* student, double* sums, cudaStream_t stream) {
+  return with_type(element, [&](auto zero) {
+    using T = decltype(zero);
+    output_errors<<<kOutputSums, kThreads, 0, stream>>>(count, static_cast<const T*>(teacher),
+                                                        static_cast<const T*>(student), sums);
+  });
 }
 
 }  // namespace dofla::cuda

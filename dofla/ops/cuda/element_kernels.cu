@@ -1,5 +1,6 @@
 #include "dofla/ops/cuda/activation.cuh"
 #include "dofla/ops/cuda/adam.cuh"
+#include "dofla/ops/cuda/block_total.cuh"
 #include "dofla/ops/cuda/element_kernels.h"
 #include "dofla/ops/cuda/vector.cuh"
 
@@ -77,17 +78,12 @@ struct Scale {
 
 // A block adds up every kSquareSums-th stretch of kThreads elements.
 __global__ void sum_squares(int64_t count, const float* __restrict__ x, double* __restrict__ sums) {
-  __shared__ double parts[kThreads];
   double sum = 0;  // in double: a square overflows float at 2⁶⁴
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
        i += int64_t{kSquareSums} * kThreads)
     sum += static_cast<double>(x[i]) * x[i];
-  parts[threadIdx.x] = sum;
-  for (int step = kThreads / 2; step > 0; step /= 2) {
-    __syncthreads();
-    if (threadIdx.x < step) parts[threadIdx.x] += parts[threadIdx.x + step];
-  }
-  if (threadIdx.x == 0) sums[blockIdx.x] = parts[0];
+  sum = block_total<kThreads>(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
 template <class T>

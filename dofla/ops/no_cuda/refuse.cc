@@ -46,6 +46,7 @@ Tensor linear_attention_step(const RowHeads&, const RowHeads&, const RowHeads&, 
 std::unique_ptr<TokenProgram> token_program(const Device&) { refuse(); }
 
 Divergence divergence(const Tensor&, const Tensor&, const Tensor&) { refuse(); }
+OutputError output_error(const Tensor&, const Tensor&) { refuse(); }
 
 void embed(const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void embed_sequences(const Tensor&, const Tensor&, const Tensor&, int64_t, Tensor&) { refuse(); }

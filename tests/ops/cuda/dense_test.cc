@@ -213,5 +213,18 @@ TEST_F(CudaDense, Divergence) {
   EXPECT_EQ(there.agree, cpu.agree);
 }
 
+// Sums in double: what is left is the order of adding up.
+TEST_F(CudaDense, OutputErrors) {
+  for (const int64_t count : {1, 511, 300'001})
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Tensor teacher = normal({count}).to(dtype), student = normal({count}).to(dtype);
+      const OutputError cpu = output_error(teacher.to(DType::kF32), student.to(DType::kF32));
+      const OutputError there = output_error(teacher.to(gpu), student.to(gpu));
+      const double rounding = std::numeric_limits<double>::epsilon() * static_cast<double>(count);
+      EXPECT_NEAR(there.signal, cpu.signal, rounding * cpu.signal);
+      EXPECT_NEAR(there.error, cpu.error, rounding * cpu.error);
+    }
+}
+
 }  // namespace
 }  // namespace dofla
