@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "dofla/ops/cuda/adam.cuh"
+#include "dofla/ops/cuda/block_total.cuh"
 #include "dofla/ops/cuda/feature_step_kernels.h"
 #include "dofla/ops/cuda/vector.cuh"
 
@@ -9,17 +10,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kSlices = 8;  // of a head's features
-
-__device__ double block_sum(double x) {
-  __shared__ double parts[kThreads];
-  parts[threadIdx.x] = x;
-  for (int step = kThreads / 2; step > 0; step /= 2) {
-    __syncthreads();
-    if (threadIdx.x < step) parts[threadIdx.x] += parts[threadIdx.x + step];
-  }
-  __syncthreads();
-  return parts[0];
-}
 
 __device__ double squares(const float* x, int64_t begin, int64_t end) {
   double sum = 0;  // in double: a square overflows float at 2⁶⁴
@@ -31,8 +21,8 @@ __device__ double squares(const float* x, int64_t begin, int64_t end) {
 // One block a head.
 __global__ void gradient_norms(FeatureStepArguments a) {
   const int64_t head = blockIdx.x, begin = a.offsets[head], end = a.offsets[head + 1];
-  const double norm = sqrt(block_sum(squares(a.grad_z, begin * a.width, end * a.width) +
-                                     squares(a.grad_log_alpha, begin, end)));
+  const double norm = sqrt(block_total<kThreads>(squares(a.grad_z, begin * a.width, end * a.width) +
+                                                 squares(a.grad_log_alpha, begin, end)));
   if (threadIdx.x == 0) a.norms[head] = isfinite(norm) && isfinite(a.loss[head]) ? norm : nan("");
 }
 

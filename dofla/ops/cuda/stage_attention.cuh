@@ -13,6 +13,14 @@ __device__ __forceinline__ int first_head() {
   return static_cast<int>(gridDim.x - 1 - blockIdx.x);
 }
 
+struct HeadFeatures {
+  int first, count;
+};
+__device__ __forceinline__ HeadFeatures features_of(const AttentionStage& s, int head) {
+  const int first = static_cast<int>(s.offsets[head]);
+  return {first, static_cast<int>(s.offsets[head + 1]) - first};
+}
+
 // Norm and rotation of a lane's four coordinates, as far as they do not depend on the token.
 template <int kLanes>
 struct LanePlacement {
@@ -146,7 +154,7 @@ __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64
   FeatureRound<kLanes> round;
 #pragma unroll 1
   for (int h = first_head(); h < s.heads; h += gridDim.x) {
-    const int first = s.first[h], count = s.first[h + 1] - first;
+    const auto [first, count] = features_of(s, h);
     round.load(s, first, count, ring);
     StepToken token = await_token<kLanes>(s, h, round.column(), position, tag);
     token.log_count = logf(static_cast<float>(count));
@@ -177,7 +185,7 @@ __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64
 template <int kLanes>
 __device__ __forceinline__ void end_attention(const AttentionStage& s, int& turn) {
   for (int h = first_head(); h < s.heads; h += gridDim.x)
-    for (int left = s.first[h + 1] - s.first[h]; left > 0; left -= FeatureRound<kLanes>::kCount) {
+    for (int left = features_of(s, h).count; left > 0; left -= FeatureRound<kLanes>::kCount) {
       end_turn();
       turn ^= 1;
     }
@@ -190,7 +198,7 @@ __device__ __forceinline__ void fill_attention(const AttentionStage& s, RingFill
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int h = first_head(); h < s.heads; h += gridDim.x) {
-    const int first = s.first[h], count = s.first[h + 1] - first;
+    const auto [first, count] = features_of(s, h);
 #pragma unroll 1
     for (int start = 0; start < count; start += kCount) {
       const int bytes = min(kCount, count - start) * s.width * static_cast<int>(sizeof(float));

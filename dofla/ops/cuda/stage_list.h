@@ -54,7 +54,7 @@ struct AttentionStage {
   float epsilon;             // of the norms
   int32_t pairs;             // coordinate i turns with i + pairs
   const float* frequencies;  // [pairs]
-  const int32_t* first;      // [heads + 1], of features
+  const int64_t* offsets;    // [heads + 1], of every head's features
   const float* z;
   const float* log_alpha;
   LinearAttentionSums sums;

@@ -89,11 +89,6 @@ Tensor StageProgram::linear_attention_step(const RowHeads& q, const RowHeads& k,
   }
   fits_ = fits_ && width % 4 == 0 && width <= kWidestHead && begins_at_pack(features.z) &&
           begins_at_pack(state.b);
-  Tensor first({q.heads + 1}, DType::kI32);
-  first.data<int32_t>()[0] = 0;
-  for (int64_t h = 0; h < q.heads; ++h)
-    first.data<int32_t>()[h + 1] =
-        first.data<int32_t>()[h] + static_cast<int32_t>(features.counts[static_cast<size_t>(h)]);
   Tensor y = new_row(q.heads * width);
   Stage stage = {};
   stage.kind = Stage::Kind::kAttention;
@@ -108,7 +103,7 @@ Tensor StageProgram::linear_attention_step(const RowHeads& q, const RowHeads& k,
   s.pairs = static_cast<int32_t>(placement_.frequencies.count());
   s.frequencies = floats(placement_.frequencies);
   placement_ = {};
-  s.first = static_cast<const int32_t*>(kept(first.to(gpu_)).raw());
+  s.offsets = static_cast<const int64_t*>(features.gpu_offsets.raw());
   s.z = floats(features.z), s.log_alpha = floats(features.log_alpha);
   s.sums = {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)};
   s.y = mutable_floats(y);
