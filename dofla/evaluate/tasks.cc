@@ -11,6 +11,10 @@
 namespace dofla {
 namespace {
 
+// A GPU is busy with so many tokens at once. On a CPU it pays to read only once what the candidates
+// of a question have in common.
+constexpr int64_t kGpuTokens = 16384;
+
 int64_t length(const Candidate& candidate) {
   return static_cast<int64_t>(candidate.ids.size());
 }
@@ -96,6 +100,31 @@ Accuracy accuracy(int64_t right, int64_t questions) {
   return {mean, std::sqrt(mean * (1 - mean) / (n - 1))};
 }
 
+struct Tally {
+  int64_t total = 0;
+  TaskResult result = {};
+  int64_t right = 0, right_norm = 0;
+
+  void add(const EncodedQuestion& question, std::vector<double> scores) {
+    const auto gold = static_cast<size_t>(question.gold);
+    if (std::ranges::all_of(scores, [](double score) { return std::isfinite(score); })) {
+      right += best_of(scores) == gold;
+      for (size_t i = 0; i < scores.size(); ++i)
+        scores[i] /= static_cast<double>(question.candidates[i].characters);
+      right_norm += best_of(scores) == gold;
+    } else {
+      ++result.not_finite;
+    }
+    result.truncated += question.truncated;
+    ++result.questions;
+  }
+  TaskResult finished() {
+    result.acc = accuracy(right, total);
+    result.acc_norm = accuracy(right_norm, total);
+    return result;
+  }
+};
+
 }  // namespace
 
 std::vector<double> score_candidates(const Transformer& model, const EncodedQuestion& question) {
@@ -121,30 +150,35 @@ std::vector<double> score_candidates(const Transformer& model, const EncodedQues
   return scores;
 }
 
+std::vector<std::vector<double>> score_candidates(const Transformer& model, Questions questions) {
+  const auto [ids, places, targets] = candidate_batch(questions);
+  const Tensor hidden = model.forward(ids);
+  const Tensor rows = embed(hidden.reshape({ids.count(), hidden.size(2)}), places);
+  return candidate_scores(questions,
+                          cross_entropy(rows, model.weights().head, targets).to(Device()));
+}
+
 TaskResult evaluate_task(const Transformer& model, const std::vector<EncodedQuestion>& questions,
                          const Progress& progress) {
   require(!questions.empty(), "evaluate_task: no question given");
-  const auto total = static_cast<int64_t>(questions.size());
-  TaskResult result;
-  int64_t right = 0, right_norm = 0;
-  report(progress, {"evaluate", 0, total, "questions"});
-  for (const EncodedQuestion& question : questions) {
-    std::vector<double> scores = score_candidates(model, question);
-    const auto gold = static_cast<size_t>(question.gold);
-    if (std::ranges::all_of(scores, [](double score) { return std::isfinite(score); })) {
-      right += best_of(scores) == gold;
-      for (size_t i = 0; i < scores.size(); ++i)
-        scores[i] /= static_cast<double>(question.candidates[i].characters);
-      right_norm += best_of(scores) == gold;
-    } else {
-      ++result.not_finite;
-    }
-    result.truncated += question.truncated;
-    report(progress, {"evaluate", ++result.questions, total, "questions"});
+  Tally tally = {.total = std::ssize(questions)};
+  report(progress, {"evaluate", 0, tally.total, "questions"});
+  const auto take = [&](const EncodedQuestion& question, const std::vector<double>& scores) {
+    tally.add(question, scores);
+    report(progress, {"evaluate", tally.result.questions, tally.total, "questions"});
+  };
+  if (!model.device().is_cuda()) {
+    for (const EncodedQuestion& question : questions)
+      take(question, score_candidates(model, question));
+    return tally.finished();
   }
-  result.acc = accuracy(right, total);
-  result.acc_norm = accuracy(right_norm, total);
-  return result;
+  std::vector<const EncodedQuestion*> all;
+  for (const EncodedQuestion& question : questions) all.push_back(&question);
+  for (const auto& batch : question_batches(all, kGpuTokens)) {
+    const std::vector<std::vector<double>> scores = score_candidates(model, batch);
+    for (size_t i = 0; i < batch.size(); ++i) take(*batch[i], scores[i]);
+  }
+  return tally.finished();
 }
 
 }  // namespace dofla

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dofla/core/progress.h"
-#include "dofla/data/tasks/candidate.h"
+#include "dofla/data/tasks/candidate_batch.h"
 #include "dofla/data/tasks/task_result.h"
 #include "dofla/model/transformer.h"
 
@@ -14,6 +14,9 @@ namespace dofla {
 // The log-likelihood of every candidate's scored tokens, in nats. The model reads twice: first the
 // tokens that the candidates have in common, then the rest of all of them as one batch.
 std::vector<double> score_candidates(const Transformer& model, const EncodedQuestion& question);
+
+// The same for several questions, which the model reads as one batch: more tokens, at once.
+std::vector<std::vector<double>> score_candidates(const Transformer& model, Questions questions);
 
 // At least one question.
 TaskResult evaluate_task(const Transformer& model, const std::vector<EncodedQuestion>& questions,

@@ -22,26 +22,6 @@ std::string fingerprint(const std::vector<EncodedQuestion>& questions) {
   return print.text();
 }
 
-// Questions in parts whose tokens, padding included, are within the limit; long ones with long
-// ones.
-std::vector<std::vector<const EncodedQuestion*>> parts_of(std::vector<const EncodedQuestion*> batch,
-                                                          int64_t most) {
-  std::ranges::stable_sort(
-      batch, {}, [](const EncodedQuestion* question) { return batch_shape(*question).tokens; });
-  std::vector<std::vector<const EncodedQuestion*>> parts;
-  int64_t sequences = 0;
-  for (const EncodedQuestion* question : batch) {
-    const BatchShape shape = batch_shape(*question);
-    if (parts.empty() || (sequences + shape.sequences) * shape.tokens > most) {
-      parts.emplace_back();
-      sequences = 0;
-    }
-    parts.back().push_back(question);
-    sequences += shape.sequences;
-  }
-  return parts;
-}
-
 Tensor to_batch(const std::vector<TokenIds>& windows, std::span<const int64_t> which) {
   const auto length = static_cast<int64_t>(windows.front().size());
   Tensor ids({static_cast<int64_t>(which.size()), length}, DType::kI64);
@@ -66,7 +46,7 @@ Lessons lessons_of(const std::vector<EncodedQuestion>& questions) {
     std::vector<const EncodedQuestion*> batch;
     for (const int64_t i : which) batch.push_back(&questions[static_cast<size_t>(i)]);
     double loss = 0;
-    for (const auto& part : parts_of(std::move(batch), memory.part_tokens))
+    for (const auto& part : question_batches(batch, memory.part_tokens))
       loss += candidate_gradient(model, part, share, memory.recompute, gradients);
     return loss;
   };

@@ -107,6 +107,21 @@ TEST_P(TaskScores, SharingTheContextChangesNothingInALinearModel) {
   }
 }
 
+TEST_P(TaskScores, AreTheSameInABatch) {
+  const DimensionPlan plan = fixed_plan(identity_of(model.config()), 9);
+  const Transformer linear = make_linear_model(checkpoint, init_features(plan, {}));
+  const std::vector<EncodedQuestion> questions = branching_questions(row(0, 12), row(1, 12));
+  std::vector<const EncodedQuestion*> all;
+  for (const EncodedQuestion& question : questions) all.push_back(&question);
+  for (const Transformer* each : {&model, &linear}) {
+    const std::vector<std::vector<double>> scores = score_candidates(*each, all);
+    ASSERT_EQ(scores.size(), questions.size());
+    for (size_t q = 0; q < questions.size(); ++q)
+      for (size_t i = 0; i < scores[q].size(); ++i)
+        EXPECT_NEAR(scores[q][i], plain_score(*each, questions[q].candidates[i]), tolerance(12));
+  }
+}
+
 TEST_P(TaskScores, ACandidateMayFillTheContext) {
   const int64_t context = model.config().context;
   TokenIds ids(static_cast<size_t>(context) + 1);
@@ -182,7 +197,8 @@ TEST_P(TaskScores, ProgressCountsQuestions) {
 
 TEST_P(TaskScores, NothingToScoreIsMisuse) {
   EXPECT_THROW(evaluate_task(model, {}), std::invalid_argument);
-  EXPECT_THROW(score_candidates(model, {}), std::invalid_argument);
+  EXPECT_THROW(score_candidates(model, EncodedQuestion()), std::invalid_argument);
+  EXPECT_THROW(score_candidates(model, Questions()), std::invalid_argument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, TaskScores, testing::ValuesIn(test::fixture_models()),

@@ -146,19 +146,7 @@ TEST_P(CandidateGradient, RecomputingChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, CandidateGradient, testing::Values("gpt2", "gpt_neox", "qwen3"),
                          [](const auto& model) { return model.param; });
 
-TEST(CandidateBatch, ReadsWhatCandidatesShareOnce) {
-  const auto shape = [](const EncodedQuestion& question) {
-    const BatchShape found = batch_shape(question);
-    return std::pair(found.sequences, found.tokens);
-  };
-  using Shape = std::pair<int64_t, int64_t>;
-  EXPECT_EQ(shape({{{{1, 2, 3}, 2, 1}, {{1, 2, 4}, 2, 1}, {{1, 2, 5}, 2, 1}}, 0}), Shape(1, 2));
-  EXPECT_EQ(shape({{{{1, 2, 3}, 2, 1}, {{1, 2, 4, 5}, 2, 1}}, 0}), Shape(1, 3));
-  EXPECT_EQ(shape({{{{1, 2, 4, 5}, 2, 1}, {{1, 2, 3}, 2, 1}}, 0}), Shape(1, 3));
-  EXPECT_EQ(shape({{{{1, 2, 3, 5}, 2, 1}, {{1, 2, 4, 5}, 2, 1}}, 0}), Shape(2, 3));
-}
-
-TEST(CandidateBatch, MisuseIsRefused) {
+TEST(CandidateGradientMisuse, IsRefused) {
   const Checkpoint checkpoint(test::fixtures() / "gpt2");
   const Transformer model(checkpoint);
   Gradients gradients = new_gradients(model, kEverything);
