@@ -2,32 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "dofla/core/error.h"
+#include "dofla/ops/sampling.h"
 
 namespace dofla {
-namespace {
-
-// The first of the largest logits. Checks the whole row on the way.
-size_t likeliest(std::span<const float> logits) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  size_t best = 0;
-  float top = -kInfinity;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == kInfinity)
-      fail("the model's logit of token {} is {}: its weights or its input are broken", i,
-           logits[i]);
-    if (logits[i] > top) {
-      top = logits[i];
-      best = i;
-    }
-  }
-  if (top == -kInfinity) fail("the model gives every token probability 0");
-  return best;
-}
-
-}  // namespace
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
   require(options.temperature >= 0 && std::isfinite(options.temperature),
@@ -38,55 +17,77 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(opt
 }
 
 int64_t Sampler::sample(std::span<const float> logits) {
-  const size_t best = likeliest(logits);
+  const size_t best = likeliest_token(logits);
   if (options_.temperature == 0) return static_cast<int64_t>(best);
 
-  const double top = logits[best];
-  candidates_.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i)
-    candidates_[i] = {static_cast<int64_t>(i), std::exp((logits[i] - top) / options_.temperature)};
-  keep_top_k();
-  keep_top_p();
-
-  double total = 0;
-  for (const Candidate& candidate : candidates_) total += candidate.weight;
-  double left = random_.uniform() * total;
-  for (const Candidate& candidate : candidates_) {
-    left -= candidate.weight;
-    if (left < 0) return candidate.id;
+  weights_.resize(logits.size());
+  double total = sampling_weights(logits, logits[best], options_.temperature, weights_);
+  if (options_.top_k > 0 && options_.top_k < std::ssize(logits)) {
+    total = keep_top_k();
+  } else if (options_.top_p < 1) {
+    // All tokens of less weight than that have less than what is left out.
+    const double least = (1 - options_.top_p) * total / static_cast<double>(logits.size());
+    gather(least, [&](double sum) { return sum >= options_.top_p * total; });
+  } else {
+    return draw_from_all(total, best);
   }
-  return static_cast<int64_t>(best);  // rounding left a crumb at the very end
+  return draw(keep_top_p(total));
 }
 
-void Sampler::keep_top_k() {
+// Few tokens are likely: the others are not looked at again unless these are not enough.
+template <class Enough>
+double Sampler::gather(double least, const Enough& enough) {
+  double sum = 0;
+  for (const double from : {1e-2, 1e-4, least}) {
+    candidates_.clear();
+    sum = 0;
+    for (size_t i = 0; i < weights_.size(); ++i)
+      if (weights_[i] >= from && weights_[i] > 0) {
+        candidates_.push_back({static_cast<int64_t>(i), weights_[i]});
+        sum += weights_[i];
+      }
+    if (enough(sum)) break;
+  }
+  return sum;
+}
+
+double Sampler::keep_top_k() {
   const auto k = static_cast<size_t>(options_.top_k);
-  if (k == 0 || k >= candidates_.size()) return;
-  const auto likelier = [](const Candidate& a, const Candidate& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-  };
-  std::nth_element(candidates_.begin(), candidates_.begin() + options_.top_k, candidates_.end(),
-                   likelier);
+  double sum = gather(0, [&](double) { return candidates_.size() >= k; });
+  if (k >= candidates_.size()) return sum;
+  std::ranges::nth_element(candidates_, candidates_.begin() + options_.top_k, likelier);
   candidates_.resize(k);
-  std::sort(candidates_.begin(), candidates_.end(), likelier);
+  sum = 0;
+  for (const Candidate& candidate : candidates_) sum += candidate.weight;
+  return sum;
 }
 
 // A heap hands out the likeliest tokens one by one: far fewer than all are ever put in order.
-void Sampler::keep_top_p() {
-  if (options_.top_p == 1) return;
-  double wanted = 0;
-  for (const Candidate& candidate : candidates_) wanted += candidate.weight;
-  wanted *= options_.top_p;
-  const auto less_likely = [](const Candidate& a, const Candidate& b) {
-    return a.weight != b.weight ? a.weight < b.weight : a.id > b.id;
-  };
-  std::make_heap(candidates_.begin(), candidates_.end(), less_likely);
+double Sampler::keep_top_p(double total) {
+  const auto less_likely = [](const Candidate& a, const Candidate& b) { return likelier(b, a); };
+  std::ranges::make_heap(candidates_, less_likely);
   auto rest = candidates_.end();
   double kept = 0;
   do {
     std::pop_heap(candidates_.begin(), rest, less_likely);
     kept += (--rest)->weight;
-  } while (kept < wanted && rest != candidates_.begin());
+  } while (kept < options_.top_p * total && rest != candidates_.begin());
   candidates_.erase(candidates_.begin(), rest);
+  return kept;
+}
+
+int64_t Sampler::draw_from_all(double total, size_t best) {
+  double left = random_.uniform() * total;
+  for (size_t i = 0; i < weights_.size(); ++i)
+    if ((left -= weights_[i]) < 0) return static_cast<int64_t>(i);
+  return static_cast<int64_t>(best);  // rounding left a crumb at the very end
+}
+
+int64_t Sampler::draw(double total) {
+  double left = random_.uniform() * total;
+  for (const Candidate& candidate : candidates_)
+    if ((left -= candidate.weight) < 0) return candidate.id;
+  return candidates_.back().id;  // the likeliest
 }
 
 }  // namespace dofla

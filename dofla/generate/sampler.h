@@ -29,14 +29,24 @@ class Sampler {
  private:
   struct Candidate {
     int64_t id;
-    double weight;  // its probability, up to a common factor
+    float weight;  // its probability, up to a common factor
   };
+  static bool likelier(const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+  }
 
-  void keep_top_k();
-  void keep_top_p();
+  // Makes the likely tokens candidates, from weight `least` on all of them; fewer where these are
+  // enough(sum of their weights). Returns that sum, as the others do for what they keep.
+  template <class Enough>
+  double gather(double least, const Enough& enough);
+  double keep_top_k();
+  double keep_top_p(double total);  // of what was there before, candidates or not
+  int64_t draw_from_all(double total, size_t best);
+  int64_t draw(double total);  // of the candidates
 
   SamplerOptions options_;
   Random random_;
+  std::vector<float> weights_;  // of all tokens
   std::vector<Candidate> candidates_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -92,6 +93,42 @@ TEST(Sampler, AmongEqualsTheLowerIdIsLikelier) {
                       softmax(equal, 1, {0, 1}));
   expect_distribution(equal, {.temperature = 1, .top_k = 0, .top_p = 0.3, .seed = 7},
                       softmax(equal, 1, {0, 1, 2}));
+}
+
+// Of a large vocabulary most tokens are passed over unseen: the draws are those that the definition
+// allows, the likeliest as often as it says.
+TEST(Sampler, DrawsTheRightOnesOfManyTokens) {
+  Random random(2);
+  for (const double spread : {0.01, 1.0, 4.0}) {
+    std::vector<float> logits(5'000);
+    for (float& logit : logits) logit = static_cast<float>(spread * random.normal());
+    std::vector<size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    for (const auto& [top_k, top_p] : {std::pair{0, 0.95}, {0, 0.3}, {50, 1.0}, {500, 0.5}}) {
+      std::vector<size_t> kept(order.begin(), top_k > 0 ? order.begin() + top_k : order.end());
+      const std::vector<double> p = softmax(logits, 1, kept);
+      size_t count = 0;
+      // Up to what float32 makes of the sum.
+      for (double sum = 0; count < kept.size() && sum < top_p + 1e-5;) sum += p[kept[count++]];
+      kept.resize(count);
+      const std::vector<double> expected = softmax(logits, 1, kept);
+      constexpr int64_t kDraws = 1000;
+      const std::vector<int64_t> found =
+          counts(logits, {.temperature = 1, .top_k = top_k, .top_p = top_p, .seed = 9}, kDraws);
+      int64_t allowed = 0, likely = 0;
+      double likely_share = 0;
+      for (size_t i = 0; i < kept.size(); ++i) {
+        allowed += found[kept[i]];
+        if (i < kept.size() / 4 + 1) likely += found[kept[i]], likely_share += expected[kept[i]];
+      }
+      const std::string what = fmt::format("spread {}, k {}, p {}", spread, top_k, top_p);
+      EXPECT_EQ(allowed, kDraws) << what;
+      EXPECT_NEAR(static_cast<double>(likely), likely_share * kDraws,
+                  5 * std::sqrt(kDraws * likely_share * (1 - likely_share)) + 1e-3)
+          << what;
+    }
+  }
 }
 
 TEST(Sampler, TheSameSeedDrawsTheSameTokens) {
