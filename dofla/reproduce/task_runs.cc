@@ -13,6 +13,8 @@
 namespace dofla {
 namespace {
 
+constexpr double kPause = 60;  // seconds between checkpoints: most runs are done sooner
+
 struct TaskQuestions {
   const Task* task = nullptr;
   std::vector<Question> train, judged;  // train: if the suite fine-tunes
@@ -110,6 +112,7 @@ Json answer(const Answering& run, const std::string& name, const Progress& progr
   options.part_tokens = part_tokens_for(run.study.device);
   options.checkpoint = training_file(run.study, name, options.run);
   options.resume = fs::exists(options.checkpoint);
+  options.checkpoint_pause = kPause;
   Transformer model = model_of(run, DType::kF32);
   const auto train = encode_questions(questions.train, encode, config);
   const Judge judge = [&](const Transformer& now) {

@@ -1,6 +1,7 @@
 #include "dofla/train/finetune.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "dofla/core/error.h"
@@ -52,18 +53,25 @@ FinetuneResult finetune(Transformer& model, const Lessons& lessons, const Finetu
     run.restore();
   else
     run.save();
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point saved = Clock::now();
+  const auto keep = [&] {
+    const std::chrono::duration<double> since = Clock::now() - saved;
+    if (!run.healthy() || since.count() < options.checkpoint_pause) return;
+    run.save();
+    saved = Clock::now();
+  };
   while (true) {
     if (run.waits_for_judgement()) {
       run.take(judge(model));
-      if (run.healthy()) run.save();
+      keep();
     }
     if (run.is_over()) return run.finish();
     run.step();
     const int64_t before = run.steps_done() - 1, each = run.steps_per_epoch();
     const std::string stage = fmt::format("epoch {} of {}", before / each + 1, options.epochs);
     report(progress, {stage, before % each + 1, each, "steps"});
-    if (run.steps_done() % options.checkpoint_every == 0 && !run.at_epoch_end() && run.healthy())
-      run.save();
+    if (run.steps_done() % options.checkpoint_every == 0 && !run.at_epoch_end()) keep();
   }
 }
 

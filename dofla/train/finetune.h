@@ -28,6 +28,7 @@ struct FinetuneOptions {
   // Where the run is kept until it is over; empty: nowhere. `resume` goes on with the run there.
   fs::path checkpoint;
   int64_t checkpoint_every = 50;  // steps, and after every epoch
+  double checkpoint_pause = 0;    // seconds that must have passed since the last one
   bool resume = false;
   // What else makes a run another one (the task, …). A run is resumed only if this is the same too.
   Json run = Json::object();

@@ -134,6 +134,16 @@ TEST_F(FinetuneCheckpoint, HasWhatTheRunNeedsToGoOn) {
   }
 }
 
+TEST_F(FinetuneCheckpoint, WaitsForItsPause) {
+  FinetuneOptions options = settings();
+  options.checkpoint = scratch.path() / "run.training";
+  options.checkpoint_every = 1;
+  options.checkpoint_pause = 1e6;
+  Transformer model = linear_model();
+  finetune(model, lessons, options, judge());
+  EXPECT_EQ(contents(options.checkpoint).tensors.size(), 2u) << "as it was before the first step";
+}
+
 // Each thing that is checked when a run is read.
 TEST_F(FinetuneCheckpoint, ABrokenCheckpointIsRefused) {
   FinetuneOptions options = settings();
