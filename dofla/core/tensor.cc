@@ -40,10 +40,10 @@ void with_float_type(DType dtype, const Use& use) {
   switch (dtype) {
     case DType::kF64:
       return use(double());
-    case DType::kF32:
-      return use(float());
     case DType::kF16:
       return use(Float16());
+    case DType::kF32:
+      return use(float());
     case DType::kBF16:
       return use(BFloat16());
     default:

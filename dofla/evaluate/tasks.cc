@@ -172,8 +172,8 @@ TaskResult evaluate_task(const Transformer& model, const std::vector<EncodedQues
       take(question, score_candidates(model, question));
     return tally.finished();
   }
-  std::vector<const EncodedQuestion*> all;
-  for (const EncodedQuestion& question : questions) all.push_back(&question);
+  std::vector<const EncodedQuestion*> all(questions.size());
+  std::ranges::transform(questions, all.begin(), [](const auto& question) { return &question; });
   for (const auto& batch : question_batches(all, kGpuTokens)) {
     const std::vector<std::vector<double>> scores = score_candidates(model, batch);
     for (size_t i = 0; i < batch.size(); ++i) take(*batch[i], scores[i]);

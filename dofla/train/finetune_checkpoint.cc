@@ -101,13 +101,14 @@ void Finetuner::restore_parameters(const Safetensors& file) {
   if (!is_over()) optimizer_.restore(file);
   best_.clear();
   NamedTensors parameters = optimizer_.parameters();
-  for (auto& [name, parameter] : parameters) {
-    const auto best = [&] { return find_tensor(file, kBest + name, parameter.shape()); };
-    if (is_over())
-      parameter.assign(best());
-    else if (options_.keep_best && judgements_.size() > 1)
-      best_.emplace_back(name, best().clone());
-  }
+  if (is_over() || (options_.keep_best && judgements_.size() > 1))
+    for (auto& [name, parameter] : parameters) {
+      const Tensor best = find_tensor(file, kBest + name, parameter.shape());
+      if (is_over())
+        parameter.assign(best);
+      else
+        best_.emplace_back(name, best.clone());
+    }
   model_.follow_parameters();
 }
 
