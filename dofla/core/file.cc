@@ -107,7 +107,8 @@ WholeFile::~WholeFile() {
 }
 
 void WholeFile::reserve(int64_t bytes) {
-  const int status = ::posix_fallocate(fd_, 0, bytes);
+  int status = EINTR;
+  while (status == EINTR) status = ::posix_fallocate(fd_, 0, bytes);
   if (status != 0)
     fail("{}: cannot write {:.1f} MB: {}", path_.string(), static_cast<double>(bytes) / 1e6,
          std::strerror(status));

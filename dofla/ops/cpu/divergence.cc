@@ -47,8 +47,8 @@ Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor
 }
 
 OutputError output_error(const Tensor& teacher, const Tensor& student) {
-  constexpr int64_t kStretch =
-      4096;  // summed by one thread: the bits do not depend on their number
+  // Summed by one thread, so that the bits do not depend on how many there are.
+  constexpr int64_t kStretch = 4096;
   const int64_t count = teacher.count(), stretches = (count + kStretch - 1) / kStretch;
   const float *wanted = teacher.data<float>(), *found = student.data<float>();
   std::vector<OutputError> parts(static_cast<size_t>(stretches));
