@@ -1,8 +1,6 @@
-// For a pair (i, j) the kernel is a product of bounded factors,
-//   K̂_ij = exp(peak_i + peak_j) Σ_m factor_im factor_jm,   factor_im = φ̃_m(x_i) / exp(peak_i),
-// with peak_i the row's own largest log φ̃: a shift that depends on no other row, so that it is
-// exact under any mask. The sums are one matrix product for a block of queries. A pair whose
-// factors nowhere meet, so that its sum vanishes, is computed alone from its log features.
+// K̂ is a sum of products of bounded factors (feature_loss_factors.h), one matrix product for a
+// block of queries. A pair whose factors nowhere meet, so that its sum vanishes, is computed alone
+// from its log features, unless it is negligible in its row.
 //
 // With H_ij = ∂loss / ∂log K̂_ij, the gradients of the log features are
 //   ∂loss / ∂log φ̃_m(q_i) = factor_im Σ_j Y_ij factor_jm,   Y_ij = H_ij / Σ_m factor_im factor_jm,
@@ -14,8 +12,8 @@
 #include <limits>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/feature_loss_factors.h"
 #include "dofla/ops/cpu/feature_loss_row.h"
-#include "dofla/ops/cpu/positive_features.h"
 #include "dofla/ops/cpu/sgemm.h"
 #include "dofla/ops/cpu/vector_rows.h"
 
@@ -24,38 +22,22 @@ namespace {
 
 constexpr int64_t kBlock = 64;  // queries at a time: two tiles of [64, 1024] stay in a core's cache
 
-// Factors reach up to e^30 and vanish below e^-87. A product of at least e^-25 has lost nothing:
-// a term with a vanished factor is below e^-57.
-constexpr float kLift = 30.0f;
-constexpr float kSmallestProduct = 1.3888e-11f;
+// What is e^-25 of its row's largest has no part in the loss.
+constexpr float kNegligible = 25.0f;
 
 // K̂ may exceed the l2 scale by this much (as a logarithm) before the scale follows.
 constexpr float kL2Headroom = 8.0f;
 
-// The queries or the keys of one head and sequence.
-struct Side {
-  void resize(int64_t tokens, int64_t count) {
-    const auto n = static_cast<size_t>(tokens), m = static_cast<size_t>(count);
-    peak.resize(n);
-    logs.resize(n * m);
-    factor.resize(n * m);
-    gradient.assign(n * m, 0.0f);
-  }
-
-  std::vector<float> peak;      // [T]
-  std::vector<float> logs;      // [T, M]: log φ̃ − peak
-  std::vector<float> factor;    // [T, M]: exp(logs + kLift)
-  std::vector<float> gradient;  // [T, M]: of log φ̃
-};
-
 // One for each thread, reused from head to head.
 struct Scratch {
   Side query, key;
-  std::vector<float> teacher, student;  // [kBlock, T]
-  std::vector<float> logits, shift;     // [T]
-  std::vector<int64_t> small;           // [T]
-  std::vector<float> block_sums;        // [kBlock, M]
-  std::vector<float> key_sums;          // [T, M]: Σ_i Y_ij factor_im
+  std::vector<float> query_gradient, key_gradient;  // [T, M]: of log φ̃
+  std::vector<float> teacher, student;              // [kBlock, T]
+  std::vector<float> logits, shift;                 // [T]
+  std::vector<int64_t> small;                       // [T]: the keys of pairs whose sum vanished,
+  std::vector<float> small_logs;                    //      and its logarithm
+  std::vector<float> block_sums;                    // [kBlock, M]
+  std::vector<float> key_sums;                      // [T, M]: Σ_i Y_ij factor_im
 };
 
 struct Task {
@@ -66,28 +48,15 @@ struct Task {
   const FeatureLossOptions& options;
 };
 
-void fill_side(const HeadFeatures& features, const float* x, int64_t tokens, Side& side) {
-  const int64_t count = features.count;
-  side.resize(tokens, count);
-  log_features_without_norm(features, x, tokens, side.logs.data());
-  half_norms(features, x, tokens, side.peak.data());
-  for (int64_t t = 0; t < tokens; ++t) {
-    float* logs = side.logs.data() + t * count;
-    const float top = row_max(logs, count);
-    add_constant(-top, count, logs);
-    exp_shifted(logs, kLift, count, side.factor.data() + t * count);
-    side.peak[static_cast<size_t>(t)] = top - side.peak[static_cast<size_t>(t)];
-  }
-}
-
 class HeadLoss {
  public:
   HeadLoss(const Task& task, Scratch& scratch) : task_(task), s_(scratch) {}
 
   double run() {
     const int64_t tokens = task_.tokens, count = task_.features.count;
-    fill_side(task_.features, task_.q, tokens, s_.query);
-    fill_side(task_.features, task_.k, tokens, s_.key);
+    fill_sides(task_.features, task_.q, task_.k, tokens, s_.query, s_.key);
+    for (std::vector<float>* gradient : {&s_.query_gradient, &s_.key_gradient})
+      gradient->assign(static_cast<size_t>(tokens * count), 0.0f);
     s_.key_sums.assign(static_cast<size_t>(tokens * count), 0.0f);
     s_.shift = s_.key.peak;
     add_constant(-2 * kLift, tokens, s_.shift.data());
@@ -95,10 +64,11 @@ class HeadLoss {
     s_.student.resize(static_cast<size_t>(kBlock * tokens));
     s_.logits.resize(static_cast<size_t>(tokens));
     s_.small.resize(static_cast<size_t>(tokens));
+    s_.small_logs.resize(static_cast<size_t>(tokens));
     s_.block_sums.resize(static_cast<size_t>(kBlock * count));
     for (int64_t first = 0; first < tokens; first += kBlock)
       block(first, std::min(first + kBlock, tokens));
-    add_product(s_.key.factor.data(), s_.key_sums.data(), tokens * count, s_.key.gradient.data());
+    add_product(s_.key.factor.data(), s_.key_sums.data(), tokens * count, s_.key_gradient.data());
     return loss_;
   }
 
@@ -121,38 +91,65 @@ class HeadLoss {
     for (int64_t i = first; i < last; ++i) row(i, first, keys);
     sgemm({}, rows, count, keys, s_.student.data(), keys, key, count, s_.block_sums.data(), count);
     add_product(query, s_.block_sums.data(), rows * count,
-                s_.query.gradient.data() + first * count);
+                s_.query_gradient.data() + first * count);
     sgemm({.transpose_a = true, .beta = 1}, keys, count, rows, s_.student.data(), keys, query,
           count, s_.key_sums.data(), count);
   }
 
   // Turns row i of the student's products into Y.
   void row(int64_t i, int64_t first, int64_t keys) {
-    const int64_t count = task_.features.count, n = visible(i);
+    const int64_t n = visible(i);
     float* teacher = s_.teacher.data() + (i - first) * keys;
     float* product = s_.student.data() + (i - first) * keys;
     float* logits = s_.logits.data();
-    const float* log_query = s_.query.logs.data() + i * count;
     const int64_t small =
         row_logits(product, s_.shift.data(), kSmallestProduct, logits, s_.small.data(), n);
-    for (int64_t at = 0; at < small; ++at) {
-      const int64_t j = s_.small[static_cast<size_t>(at)];
-      logits[j] = log_sum_exp_of_sum(log_query, s_.key.logs.data() + j * count, count) +
-                  s_.key.peak[static_cast<size_t>(j)];
-    }
+    const int64_t alone = small == 0 ? 0 : small_logits(teacher, i, small);
     const double loss = objective(teacher, logits, i, first, keys);  // may rescale loss_
     loss_ += loss;
+    for (int64_t at = 0; at < alone; ++at) add_gradient_of_small(i, at);
     for (int64_t at = 0; at < small; ++at) {
       const int64_t j = s_.small[static_cast<size_t>(at)];
-      const float* log_key = s_.key.logs.data() + j * count;
-      add_pair_gradient(log_query, log_key, log_sum_exp_of_sum(log_query, log_key, count),
-                        logits[j], s_.query.gradient.data() + i * count,
-                        s_.key.gradient.data() + j * count, count);
       logits[j] = 0;
       product[j] = 1;
     }
     divide_row(logits, product, n);
     std::fill(product + n, product + keys, 0.0f);
+  }
+
+  // The logits of row i's pairs whose sums vanished, computed alone; or at most those where teacher
+  // and student agree that the pair is negligible in its row. Returns how many were computed, and
+  // puts their keys first.
+  int64_t small_logits(const float* teacher, int64_t i, int64_t small) {
+    const int64_t count = task_.features.count, n = visible(i);
+    float* logits = s_.logits.data();
+    for (int64_t at = 0; at < small; ++at)
+      logits[s_.small[static_cast<size_t>(at)]] = -std::numeric_limits<float>::infinity();
+    const float least_teacher = row_max(teacher, n) - kNegligible;
+    const float least_student = row_max(logits, n) - kNegligible;
+    int64_t alone = 0;
+    for (int64_t at = 0; at < small; ++at) {
+      const int64_t j = s_.small[static_cast<size_t>(at)];
+      const float most = kLogSmallestProduct + s_.shift[static_cast<size_t>(j)];
+      if (teacher[j] < least_teacher && most < least_student) {
+        logits[j] = most;
+        continue;
+      }
+      float& log = s_.small_logs[static_cast<size_t>(alone)];
+      log = log_sum_exp_of_sum(s_.query.logs.data() + i * count, s_.key.logs.data() + j * count,
+                               count);
+      logits[j] = log + s_.key.peak[static_cast<size_t>(j)];
+      std::swap(s_.small[static_cast<size_t>(at)], s_.small[static_cast<size_t>(alone++)]);
+    }
+    return alone;
+  }
+
+  void add_gradient_of_small(int64_t i, int64_t at) {
+    const int64_t count = task_.features.count, j = s_.small[static_cast<size_t>(at)];
+    add_pair_gradient(s_.query.logs.data() + i * count, s_.key.logs.data() + j * count,
+                      s_.small_logs[static_cast<size_t>(at)], s_.logits[static_cast<size_t>(j)],
+                      s_.query_gradient.data() + i * count, s_.key_gradient.data() + j * count,
+                      count);
   }
 
   // The loss of row i; its logits become H.
@@ -179,8 +176,8 @@ class HeadLoss {
     const int64_t count = task_.features.count;
     log_scale_ = wanted;
     loss_ *= factor;
-    scale_row(factor, i * count, s_.query.gradient.data());
-    scale_row(factor, task_.tokens * count, s_.key.gradient.data());
+    scale_row(factor, i * count, s_.query_gradient.data());
+    scale_row(factor, task_.tokens * count, s_.key_gradient.data());
     scale_row(factor, task_.tokens * count, s_.key_sums.data());
     scale_row(factor, (i - first) * keys, s_.student.data());
   }
@@ -212,9 +209,9 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
     Scratch& mine = scratch[static_cast<size_t>(omp_get_thread_num())];
     loss[static_cast<size_t>(index)] = HeadLoss(task, mine).run();
     const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
-    add_feature_gradients(task.features, task.q, mine.query.gradient.data(), tokens,
+    add_feature_gradients(task.features, task.q, mine.query_gradient.data(), tokens,
                           to_z + feature * width, to_log_alpha + feature);
-    add_feature_gradients(task.features, task.k, mine.key.gradient.data(), tokens,
+    add_feature_gradients(task.features, task.k, mine.key_gradient.data(), tokens,
                           to_z + feature * width, to_log_alpha + feature);
   });
   FeatureLoss out;
