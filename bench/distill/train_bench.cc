@@ -5,7 +5,7 @@
 
 #include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/pair_init.h"
 #include "dofla/distill/train.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/plan/allocate.h"
@@ -41,8 +41,10 @@ void run(const fs::path& folder) {
   const Transformer teacher(checkpoint);
   const ModelConfig& config = teacher.config();
   const Tensor ids = some_ids(config.context, config.vocabulary);
-  const FeatureSet features = init_features(fixed_plan(identity_of(config), kFeatures), {});
-  teacher.forward(ids);
+  // Of pairs of the teacher's queries and keys, as `distill` begins.
+  PairSampler pairs(fixed_plan(identity_of(config), kFeatures), 1, 1);
+  teacher.forward(ids, {.observer = pairs.observer()});
+  const FeatureSet features = pairs.features();
   const double forward = best_seconds(5, [&] { teacher.forward(ids); });
   fmt::print("model    {}\nteacher  forward of 1x{} without head {:7.0f} ms\n",
              folder.filename().string(), config.context, 1e3 * forward);
