@@ -135,6 +135,27 @@ TEST(FeatureLoss, IsFiniteAndRightOnExtremeKeys) {
     for (const PairMask mask : kMasks) expect_correct(c, {kind, mask}, label({kind, mask}));
 }
 
+// The last query has no feature in common with the second key, so that their product vanishes. It
+// may be left out if teacher and student neglect the pair, and here only one of them does.
+TEST(FeatureLoss, APairThatOnlyOneNeglectsCounts) {
+  constexpr double kSize = 12;
+  for (const bool teacher_sees_it : {true, false}) {
+    const double common = teacher_sees_it ? 12.5 : 0, second = teacher_sees_it ? kSize : 3 * kSize;
+    AttentionCase c = reference::random_case({.tokens = 3, .width = 4, .counts = {2}});
+    c.q = {0, kSize, 0, 0, 0, kSize, 0, 0, kSize, 0, common, 0};
+    c.k = {kSize, 0, 0, 0, 0, kSize, common, 0, 0, 0, 0, kSize};
+    c.z = {kSize, 0, 0, 0, 0, second, 0, 0};
+    c.log_alpha = {0, 0};
+    const auto student = reference::log_kernel_hat(c, 0, 0),
+               teacher = reference::log_kernel(c, 0, 0);
+    const double in_teacher = teacher[7] - teacher[6], in_student = student[7] - student[6];
+    ASSERT_TRUE(teacher_sees_it ? in_teacher > 5 && in_student < -80
+                                : in_teacher < -50 && in_student > 80);
+    for (const FeatureLossKind kind : kKinds)
+      for (const PairMask mask : kMasks) expect_correct(c, {kind, mask}, label({kind, mask}));
+  }
+}
+
 TEST(FeatureLoss, L2IsFiniteWhateverTheScale) {
   for (const double scale : {0.01, 1.0, 5.0, 20.0, 100.0}) {
     const AttentionCase c = reference::random_case({.key_heads = 2,

@@ -23,7 +23,8 @@ FeatureLossReference feature_loss(const AttentionCase& problem, const FeatureLos
 // features and keys.
 double pair_error(const AttentionCase& problem);
 
-// Every number within `relative` of what it is sensitive to.
+// Every number within `relative` of what it is sensitive to. Of gradients, pairs of e^-25 of their
+// row may have been left out.
 void expect_loss(const FeatureLoss& actual, const FeatureLossReference& expected, double relative,
                  const std::string& what);
 void expect_gradients(const FeatureLoss& actual, const FeatureLossReference& expected,
