@@ -32,10 +32,9 @@ Comparison compare(const Transformer& teacher, const Transformer& student, const
   std::vector<OutputError> layers(static_cast<size_t>(teacher.config().layers));
   ForwardOptions options;
   options.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
-    const OutputError of_batch = output_error(teacher.attention(layer).forward(q, k, v, nullptr),
-                                              student.attention(layer).forward(q, k, v, nullptr));
-    layers[static_cast<size_t>(layer)].signal += of_batch.signal;
-    layers[static_cast<size_t>(layer)].error += of_batch.error;
+    layers[static_cast<size_t>(layer)].add(
+        output_error(teacher.attention(layer).forward(q, k, v, nullptr),
+                     student.attention(layer).forward(q, k, v, nullptr)));
   };
   Divergence sum;
   Comparison result;
@@ -47,13 +46,8 @@ Comparison compare(const Transformer& teacher, const Transformer& student, const
     const Tensor targets = ids.reshape({tokens}).slice(1, tokens);
     for (int64_t begin = 0; begin + 1 < tokens; begin += kRows) {
       const int64_t end = std::min(begin + kRows, tokens - 1);
-      const Divergence block =
-          divergence(teacher.logits(a.slice(begin, end)), student.logits(b.slice(begin, end)),
-                     targets.slice(begin, end));
-      sum.teacher_loss += block.teacher_loss;
-      sum.student_loss += block.student_loss;
-      sum.kl += block.kl;
-      sum.agree += block.agree;
+      sum.add(divergence(teacher.logits(a.slice(begin, end)), student.logits(b.slice(begin, end)),
+                         targets.slice(begin, end)));
     }
     result.tokens += tokens - 1;
     report(progress, {"compare", result.tokens, total_tokens, "tokens"});

@@ -101,7 +101,6 @@ Accuracy accuracy(int64_t right, int64_t questions) {
 }
 
 struct Tally {
-  int64_t total = 0;
   TaskResult result = {};
   int64_t right = 0, right_norm = 0;
 
@@ -119,8 +118,8 @@ struct Tally {
     ++result.questions;
   }
   TaskResult finished() {
-    result.acc = accuracy(right, total);
-    result.acc_norm = accuracy(right_norm, total);
+    result.acc = accuracy(right, result.questions);
+    result.acc_norm = accuracy(right_norm, result.questions);
     return result;
   }
 };
@@ -161,11 +160,12 @@ std::vector<std::vector<double>> score_candidates(const Transformer& model, Ques
 TaskResult evaluate_task(const Transformer& model, const std::vector<EncodedQuestion>& questions,
                          const Progress& progress) {
   require(!questions.empty(), "evaluate_task: no question given");
-  Tally tally = {.total = std::ssize(questions)};
-  report(progress, {"evaluate", 0, tally.total, "questions"});
+  const int64_t total = std::ssize(questions);
+  Tally tally;
+  report(progress, {"evaluate", 0, total, "questions"});
   const auto take = [&](const EncodedQuestion& question, const std::vector<double>& scores) {
     tally.add(question, scores);
-    report(progress, {"evaluate", tally.result.questions, tally.total, "questions"});
+    report(progress, {"evaluate", tally.result.questions, total, "questions"});
   };
   if (!model.device().is_cuda()) {
     for (const EncodedQuestion& question : questions)

@@ -11,6 +11,13 @@ struct Divergence {
   double student_loss = 0;
   double kl = 0;      // Σ over rows of KL(teacher ‖ student), in nats
   int64_t agree = 0;  // rows whose most likely token is the same
+
+  void add(const Divergence& other) {
+    teacher_loss += other.teacher_loss;
+    student_loss += other.student_loss;
+    kl += other.kl;
+    agree += other.agree;
+  }
 };
 
 // Sums over rows, so that blocks of rows can be added up.
@@ -23,6 +30,11 @@ Divergence divergence(const Tensor& teacher,   // logits [R, V], F32
 struct OutputError {
   double signal = 0;
   double error = 0;
+
+  void add(const OutputError& other) {
+    signal += other.signal;
+    error += other.error;
+  }
 };
 
 OutputError output_error(const Tensor& teacher,   // F32, on a GPU also BF16

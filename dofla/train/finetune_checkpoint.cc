@@ -59,7 +59,7 @@ std::vector<Judgement> from_table(const Tensor& table, const std::string& where)
 
 void Finetuner::save() {
   if (options_.checkpoint.empty()) return;
-  if (steps_done() == 0) WholeFile(options_.checkpoint).reserve(largest_checkpoint());
+  if (judgements_.empty()) WholeFile(options_.checkpoint).reserve(largest_checkpoint());
   NamedTensors tensors;
   if (steps_done() > 0 && !is_over()) optimizer_.save(tensors);
   const NamedTensors& kept = is_over() && best_.empty() ? optimizer_.parameters() : best_;

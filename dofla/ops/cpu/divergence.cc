@@ -37,12 +37,7 @@ Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor
                     targets.data<int64_t>()[r], count);
   });
   Divergence sum;
-  for (const Divergence& row : each) {
-    sum.teacher_loss += row.teacher_loss;
-    sum.student_loss += row.student_loss;
-    sum.kl += row.kl;
-    sum.agree += row.agree;
-  }
+  for (const Divergence& row : each) sum.add(row);
   return sum;
 }
 
@@ -62,10 +57,7 @@ OutputError output_error(const Tensor& teacher, const Tensor& student) {
     parts[static_cast<size_t>(part)] = sum;
   });
   OutputError sum;
-  for (const OutputError& part : parts) {
-    sum.signal += part.signal;
-    sum.error += part.error;
-  }
+  for (const OutputError& part : parts) sum.add(part);
   return sum;
 }
 
