@@ -1,48 +1,71 @@
-# dofla: every step from a bare Debian 12 machine to a result.
-#   make demo    install what is missing, build, run the main job on the built-in model
-#   make test    the same, then every test
-.PHONY: demo test build bench peers lint format fuzz packages install clean
+# dofla: every step from a bare Debian 12 machine to a result. Each installs the packages it needs.
+#   make demo      build the binary and run the main job on the built-in model
+#   make test      build everything and run every test
+#   make install   the binary, the library and its headers (PREFIX=/usr/local)
+#   make package   the same as a Debian package
+.PHONY: build demo build-tests test bench peers lint format fuzz packages install package clean
 .DEFAULT_GOAL := build
 
 # CUDA=1 builds the GPU operations too.
 PRESET ?= $(if $(CUDA),cuda,release)
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
+# A first configuration leaves out what only tests and benchmarks need; they switch it on.
+CONFIGURE = cmake --preset $(PRESET) \
+  $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DDOFLA_TESTS=OFF -DDOFLA_BENCH=OFF)
 
+# The packages of every step, for a machine that is to do them all.
 packages:
 	@tools/install_packages.sh
 
-build: packages
-	@cmake --preset $(PRESET) >/dev/null
-	@cmake --build $(BUILD) --parallel $(JOBS)
+# The binary and the library.
+build:
+	@tools/install_packages.sh build
+	@$(CONFIGURE) >/dev/null
+	@cmake --build $(BUILD) --parallel $(JOBS) --target dofla_cli dofla
 
-demo: build
+demo:
+	@tools/install_packages.sh build
+	@$(CONFIGURE) >/dev/null
+	@cmake --build $(BUILD) --parallel $(JOBS) --target dofla_cli
 	@tools/demo.sh $(BUILD)/dofla
 
-test: build
+build-tests:
+	@tools/install_packages.sh build test package
+	@$(CONFIGURE) -DDOFLA_TESTS=ON >/dev/null
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+test: build-tests
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
 # The figures need a quiet machine. gpt2-wiki is used when DOFLA_MODELS names a folder that has it.
-bench: build
+bench:
+	@tools/install_packages.sh build bench
+	@$(CONFIGURE) -DDOFLA_BENCH=ON >/dev/null
 	@cmake --build $(BUILD) --parallel $(JOBS) --target benchmarks
 	@for program in $(BUILD)/bench/*_bench; do echo "== $$(basename $$program)"; $$program || exit 1; done
 
 # The GPU benchmark beside PyTorch's figures for the same work, as a page: CUDA=1, a GPU, and an
 # interpreter with PyTorch (PYTHON=...) are needed.
 RESULTS ?= bench/results/h200.md
-peers: build
+peers:
+	@tools/install_packages.sh build bench
+	@$(CONFIGURE) -DDOFLA_BENCH=ON >/dev/null
 	@cmake --build $(BUILD) --parallel $(JOBS) --target gpu_bench
 	@bench/peers/run.sh $(BUILD)/bench/gpu_bench $(RESULTS)
 
-lint: packages
+lint:
+	@tools/install_packages.sh build lint
 	@tools/lint.sh
 
 format:
-	@git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i
+	@tools/install_packages.sh lint
+	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format -i
 
 # Every fuzz target for SECONDS (a minute each by default).
 SECONDS ?= 60
-fuzz: packages
+fuzz:
+	@tools/install_packages.sh build lint
 	@tools/fuzz.sh $(SECONDS)
 
 install: build

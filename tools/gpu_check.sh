@@ -26,7 +26,7 @@ check() {
   grep -e '^\[  PASSED' -e '^\[  SKIPPED' -e 'SUMMARY' "$log"
 }
 
-[ -x "$tests" ] || stop "$tests is not there: make build CUDA=1"
+[ -x "$tests" ] || stop "$tests is not there: make build-tests CUDA=1"
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
 [ -x "$sanitizer" ] || stop "compute-sanitizer, a part of the CUDA toolkit, is not there"
 

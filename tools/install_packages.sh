@@ -1,17 +1,37 @@
 #!/bin/sh
-# Installs the Debian packages that dofla is built from and tested with. Nothing happens when all
-# are there; without root the command to run is printed and the build stops.
+# Installs the Debian packages that a SET of steps needs. Nothing happens when all are there; without
+# root the command to run is printed and the build stops.
+# usage: tools/install_packages.sh [SET...]     left out: every set
+#   build     compile the library and the binary
+#   test      compile and run the tests
+#   bench     compile the benchmarks
+#   lint      formatter, linter, sanitizers and fuzz targets
+#   package   man pages and the Debian package
 set -eu
 
-packages="g++ cmake ninja-build pkg-config git
-  libdnnl-dev libopenblas-openmp-dev liblapacke-dev libhwy-dev
-  libfmt-dev nlohmann-json3-dev libcli11-dev
-  libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev
-  libgtest-dev libbenchmark-dev
-  clang libclang-rt-14-dev libomp-dev clang-format clang-tidy python3 chromium"
+packages_of() {
+  case $1 in
+    build) echo "g++ cmake ninja-build pkg-config
+      libdnnl-dev libopenblas-openmp-dev liblapacke-dev libhwy-dev
+      libfmt-dev nlohmann-json3-dev libcli11-dev
+      libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev" ;;
+    test) echo "libgtest-dev python3 git chromium" ;;
+    bench) echo "libbenchmark-dev" ;;
+    lint) echo "clang libclang-rt-14-dev libomp-dev clang-format clang-tidy python3 git" ;;
+    package) echo "python3 dpkg-dev file" ;;
+    *)
+      echo "install_packages: $1 is not a set: build, test, bench, lint or package" >&2
+      exit 2
+      ;;
+  esac
+}
+
+[ $# -gt 0 ] || set -- build test bench lint package
+packages=""
+for set in "$@"; do packages="$packages $(packages_of "$set")"; done
 
 missing=""
-for package in $packages; do
+for package in $(printf '%s\n' $packages | sort -u); do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
     missing="$missing $package"
 done
@@ -24,5 +44,7 @@ if [ "$(id -u)" -ne 0 ]; then
   exit 1
 fi
 echo "installing:$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
-sh -c "$command" >/tmp/dofla-packages.log 2>&1 || { tail -n 20 /tmp/dofla-packages.log >&2; exit 1; }
+sh -c "$command" >"$log" 2>&1 || { tail -n 20 "$log" >&2; exit 1; }
