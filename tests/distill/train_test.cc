@@ -1,5 +1,6 @@
 #include "dofla/distill/train.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -67,6 +68,36 @@ TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
         EXPECT_LT(history.loss.back()[layer], history.loss.front()[layer])
             << "loss " << static_cast<int>(kind) << " layer " << layer;
     }
+}
+
+// Under a gradient that never changes, a step of Adam is the learning rate in every element: what
+// is left of the rates shows in how far z and log α go.
+TEST_F(LayerwiseTraining, LearningRatesFallLinearlyToZero) {
+  const Objective constant = {
+      .run = [](const Tensor&, const FeatureSet& features, const Objective::Take& take) {
+        for (size_t i = 0; i < features.layers.size(); ++i) {
+          const Features& layer = features.layers[i];
+          FeatureLoss loss = {Tensor({layer.heads()}, DType::kF64), Tensor(layer.z.shape()),
+                              Tensor(layer.log_alpha.shape())};
+          std::fill_n(loss.per_head.data<double>(), loss.per_head.count(), 1.0);
+          std::fill_n(loss.grad_z.data<float>(), loss.grad_z.count(), 1.0f);
+          std::fill_n(loss.grad_log_alpha.data<float>(), loss.grad_log_alpha.count(), -1.0f);
+          take(static_cast<int64_t>(i), loss);
+        }
+      }};
+  TrainOptions how = options(4);
+  how.lr_z = 0.5;
+  how.lr_alpha = 0.25;
+  FeatureTrainer trainer(start(), constant, how);
+  for (const double left : {1.0, 0.75, 0.5, 0.25}) {
+    const FeatureSet before = trainer.features().clone();
+    trainer.step(ids);
+    const Features &from = before.layers[1], &to = trainer.features().layers[1];
+    const double z = to.z.data<float>()[5] - from.z.data<float>()[5];
+    const double alpha = to.log_alpha.data<float>()[5] - from.log_alpha.data<float>()[5];
+    EXPECT_NEAR(z, -left * 0.5, 1e-5);
+    EXPECT_NEAR(alpha, left * 0.25, 1e-5);
+  }
 }
 
 TEST_F(LayerwiseTraining, AResumedRunEndsInTheSameBits) {

@@ -1,5 +1,6 @@
 #include "dofla/evaluate/compare.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -9,8 +10,10 @@
 #include "dofla/linear/linear_model.h"
 #include "dofla/ops/divergence.h"
 #include "dofla/plan/allocate.h"
+#include "tests/reference/linear_attention.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/linear_fixture.h"
 
 namespace dofla {
 namespace {
@@ -74,6 +77,140 @@ TEST(Compare, AModelAgreesWithItself) {
   EXPECT_NEAR(same.kl, 0, 1e-5);
   EXPECT_EQ(same.teacher_loss, same.student_loss);
   for (double error : same.attention_error) EXPECT_EQ(error, 0);
+}
+
+// The teacher's logits, queries, keys and values are those of Transformers; what is made of them
+// follows the definitions in double precision. Two sequences of different length, the first longer
+// than one round of logits: the means are over tokens. Whoever swaps teacher and student, or losses
+// of theirs, meets a number that says so.
+class CompareByDefinition : public testing::Test {
+ protected:
+  const Checkpoint checkpoint{test::fixtures() / "gpt2"};
+  const ModelConfig& config = checkpoint.config();
+  const Safetensors expected{checkpoint.folder() / "expected.safetensors"};
+  const FeatureSet features = test::ragged_features(config);
+  const Transformer teacher{checkpoint};
+  const Transformer student = make_linear_model(checkpoint, features);
+  const std::vector<TokenIds> sequences = two_sequences();
+
+  std::vector<TokenIds> two_sequences() const {
+    const Tensor ids = expected.tensor("input_ids");  // [B, T]
+    const int64_t* first = ids.data<int64_t>();
+    const int64_t tokens = ids.size(1);
+    return {{first, first + tokens}, {first + tokens, first + tokens + tokens / 2}};
+  }
+
+  // log p of every token of the vocabulary after token t.
+  static std::vector<double> log_probabilities(const float* logits, int64_t count) {
+    std::vector<double> out(logits, logits + count);
+    const double sum = reference::log_sum_exp(out.data(), count);
+    for (double& x : out) x -= sum;
+    return out;
+  }
+
+  // One sequence's queries, keys and values in one layer, and the student's features there.
+  reference::AttentionCase attention_case(size_t layer, size_t sequence) const {
+    const Features& own = features.layers[layer];
+    reference::AttentionCase out;
+    out.heads = config.heads;
+    out.key_heads = config.kv_heads;
+    out.tokens = static_cast<int64_t>(sequences[sequence].size());
+    out.width = config.head_size;
+    out.counts = own.counts;
+    out.z = reference::to_doubles(own.z);
+    out.log_alpha = reference::to_doubles(own.log_alpha);
+    for (const auto& [name, values] :
+         {std::pair("q", &out.q), std::pair("k", &out.k), std::pair("v", &out.v)}) {
+      const Tensor all = expected.tensor(fmt::format("{}.{}", name, layer));  // [B, H, T, D]
+      const int64_t heads = all.size(1), size = all.size(2) * all.size(3);
+      for (int64_t h = 0; h < heads; ++h) {
+        const float* rows = all.data<float>() + (static_cast<int64_t>(sequence) * heads + h) * size;
+        values->insert(values->end(), rows, rows + out.tokens * out.width);
+      }
+    }
+    return out;
+  }
+
+  static std::vector<double> softmax_attention(const reference::AttentionCase& problem) {
+    std::vector<double> out;  // [T, H, D]
+    const auto at = [&](int64_t head, int64_t t, int64_t c) {
+      const int64_t key_head = head * problem.key_heads / problem.heads;
+      return problem.v[static_cast<size_t>((key_head * problem.tokens + t) * problem.width + c)];
+    };
+    std::vector<std::vector<double>> log_kernel;
+    for (int64_t h = 0; h < problem.heads; ++h)
+      log_kernel.push_back(reference::log_kernel(problem, 0, h));
+    for (int64_t i = 0; i < problem.tokens; ++i)
+      for (int64_t h = 0; h < problem.heads; ++h) {
+        const double* row = log_kernel[static_cast<size_t>(h)].data() + i * problem.tokens;
+        const double sum = reference::log_sum_exp(row, i + 1);
+        for (int64_t c = 0; c < problem.width; ++c) {
+          double value = 0;
+          for (int64_t j = 0; j <= i; ++j) value += std::exp(row[j] - sum) * at(h, j, c);
+          out.push_back(value);
+        }
+      }
+    return out;
+  }
+};
+
+TEST_F(CompareByDefinition, EveryNumberIsWhatItsNameSays) {
+  double teacher_loss = 0, student_loss = 0, kl = 0, agree = 0, tokens = 0;
+  const Tensor wanted = expected.tensor("logits");  // [B, T, V]
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const TokenIds& ids = sequences[s];
+    const auto length = static_cast<int64_t>(ids.size());
+    const Tensor found =
+        student.logits(student.forward(to_tensor(ids)).reshape({length, config.width}));
+    for (int64_t t = 0; t + 1 < length; ++t) {
+      const int64_t count = config.vocabulary;
+      const float* row =
+          wanted.data<float>() + (static_cast<int64_t>(s) * wanted.size(1) + t) * count;
+      const std::vector<double> p = log_probabilities(row, count);
+      const std::vector<double> q = log_probabilities(found.data<float>() + t * count, count);
+      const auto target = static_cast<size_t>(ids[static_cast<size_t>(t) + 1]);
+      teacher_loss -= p[target];
+      student_loss -= q[target];
+      for (size_t i = 0; i < p.size(); ++i) kl += std::exp(p[i]) * (p[i] - q[i]);
+      agree += std::ranges::max_element(p) - p.begin() == std::ranges::max_element(q) - q.begin();
+      ++tokens;
+    }
+  }
+  const Comparison result = compare(teacher, student, each_of(sequences));
+  const double tolerance = test::forward_tolerance(config, wanted);
+  EXPECT_EQ(static_cast<double>(result.tokens), tokens);
+  EXPECT_NEAR(result.teacher_loss, teacher_loss / tokens, tolerance);
+  EXPECT_NEAR(result.student_loss, student_loss / tokens, tolerance);
+  EXPECT_NEAR(result.kl, kl / tokens, tolerance);
+  EXPECT_NEAR(result.top1_agreement, agree / tokens, 1e-12);
+  // They tell teacher from student, and agreement from none.
+  EXPECT_GT(std::abs(teacher_loss - student_loss) / tokens, 10 * tolerance);
+  EXPECT_GT(agree, 0);
+  EXPECT_LT(agree, tokens);
+}
+
+TEST_F(CompareByDefinition, AttentionErrorsAreRelativeToTheTeachersOutput) {
+  const Comparison result = compare(teacher, student, each_of(sequences));
+  ASSERT_EQ(result.attention_error.size(), features.layers.size());
+  for (size_t layer = 0; layer < features.layers.size(); ++layer) {
+    double error = 0, signal = 0;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const reference::AttentionCase problem = attention_case(layer, s);
+      const std::vector<double> wanted = softmax_attention(problem);
+      const std::vector<double> found = reference::linear_attention(problem);
+      ASSERT_EQ(wanted.size(), found.size());
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        signal += wanted[i] * wanted[i];
+        error += (found[i] - wanted[i]) * (found[i] - wanted[i]);
+      }
+    }
+    const double relative = std::sqrt(error / signal);
+    // Two float32 forward passes, relative to their own size.
+    const double tolerance = test::float32_tolerance(std::max(config.width, config.mlp_width),
+                                                     5 * config.layers, 1 + relative);
+    EXPECT_NEAR(result.attention_error[layer], relative, tolerance) << "layer " << layer;
+    EXPECT_GT(std::abs(relative - error / signal), 10 * tolerance) << "a root that shows";
+  }
 }
 
 TEST(Compare, AStudentIsApartFromItsTeacher) {

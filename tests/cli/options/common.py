@@ -1,0 +1,113 @@
+"""What many commands have: help, JSON, a device, and the text to read."""
+
+import json
+import re
+
+from dofla import answer, run, text_file, write
+from options.checks import check, equal, option
+from options.runs import Distilled, Finetuned, ask, plain
+
+COMMANDS = ["", "inspect", "tokenize", "dof", "plan", "evaluate", "generate", "distill", "finetune",
+            "report", "reproduce"]
+
+
+@option("", "--help")
+def _():
+    check("reproduce" in run("--help")[0])
+
+
+@option("", "--version")
+def _():
+    check(re.fullmatch(r"dofla \d+\.\d+\.\d+\n", run("--version")[0]))
+
+
+@option("", "--threads")
+def _():
+    # The number of threads changes no result, only the time.
+    equal(answer(*plain("generate"), "--threads", 1)["ids"], ask("generate")["ids"])
+    run(*plain("generate"), "--threads", 0, code=2)
+
+
+def register_common(command):
+    def helps():
+        check(f"dofla {command}" in run(command, "--help")[0])
+
+    def prints_json():
+        check(isinstance(ask(command), dict))
+        try:
+            json.loads(run(*plain(command))[0])
+        except ValueError:
+            return
+        check(False, "prints JSON without it, too")
+
+    def device():
+        # What a GPU computes is compared with the CPU in the tests of the folders named cuda.
+        run(*plain(command), "--device", "cpu")
+        run(*plain(command), "--device", "abacus", code=2)
+
+    option(command, "--help")(helps)
+    option(command, "--json")(prints_json)
+    if command in ("dof", "evaluate", "generate", "distill", "finetune", "reproduce"):
+        option(command, "--device")(device)
+
+
+for name in COMMANDS[1:]:
+    register_common(name)
+
+
+def register_text(command, windows):
+    """--data, --ids and so on; windows(answer) is the number of windows and their length."""
+    def data():
+        check(differs(ask(command, data=text_file(20, 5)), ask(command)))
+
+    def differs(a, b):
+        return {k: v for k, v in a.items() if "second" not in k} != \
+               {k: v for k, v in b.items() if "second" not in k}
+
+    def ids():
+        sequences = [[1 + (7 * t * (b + 1)) % 500 for t in range(24)] for b in range(6)]
+        file = write("ids.json", json.dumps(sequences))
+        found = windows(dict(data=None, length=None, sequences=None, ids=file))
+        equal(found, (6, 24))
+
+    def length():
+        equal(windows(dict(length=16))[1], 16)
+
+    def other_name():
+        equal(windows({"length": None, "sequence_length": 16}), windows(dict(length=16)))
+
+    def sequences():
+        equal(windows(dict(sequences=6))[0], 6)
+
+    option(command, "--data")(data)
+    option(command, "--ids")(ids)
+    option(command, "--length")(length)
+    option(command, "--sequence-length")(other_name)
+    option(command, "--sequences")(sequences)
+
+
+def dof_windows(instead):
+    said = ask("dof", **instead)
+    return said["sequences"], said["length"]
+
+
+def evaluate_windows(instead):
+    each = ask("evaluate", **instead)["sequences"]
+    return len(each), each[0]["tokens"] + 1
+
+
+def distill_windows(instead):
+    about = Distilled(**instead).about
+    return about["train_windows"] + 2, about["sequence_length"]
+
+
+def finetune_windows(instead):
+    tuned = Finetuned(**instead)
+    return (tuned.said["train_windows"] + tuned.said["held_out_windows"],
+            tuned.about["sequence_length"])
+
+
+register_text("dof", dof_windows)
+register_text("evaluate", evaluate_windows)
+register_text("distill", distill_windows)
+register_text("finetune", finetune_windows)

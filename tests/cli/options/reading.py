@@ -1,0 +1,263 @@
+"""The options of the commands that measure and show."""
+
+import json
+import re
+
+import dofla
+from dofla import MODEL, answer, new_path, run, task_folder, text_file, write
+from options.checks import check, equal, option
+from options.runs import ask, dof_file, plain, suite
+
+
+@option("tokenize", "--text")
+def _():
+    check(ask("tokenize", text="Twice")["ids"] != ask("tokenize")["ids"])
+
+
+@option("tokenize", "--file")
+def _():
+    equal(ask("tokenize", text=None, file=write("once.txt", "Once"))["ids"],
+          ask("tokenize")["ids"])
+
+
+# dof and plan
+
+def heads_of(table):
+    return [head["dof"] for layer in table["layers"] for head in layer["heads"]]
+
+
+@option("dof", "--samples")
+def _():
+    fewer = ask("dof", samples=12)
+    equal(fewer["samples"], 12)
+    check(max(heads_of(fewer)) <= 12)
+
+
+@option("dof", "--draws")
+def _():
+    equal(ask("dof", draws=3)["draws"], 3)
+    check(all(h["spread"] == 0 for row in ask("dof", draws=1)["layers"] for h in row["heads"]))
+    check(any(h["spread"] > 0 for row in ask("dof")["layers"] for h in row["heads"]))
+
+
+@option("dof", "--lambda")
+def _():
+    larger = ask("dof", **{"lambda": "2^-4"})
+    equal(larger["lambda"], 0.0625)
+    check(all(a < b for a, b in zip(heads_of(larger), heads_of(ask("dof")), strict=True)))
+
+
+@option("dof", "--gram")
+def _():
+    # Divided by its largest entry and not by its trace, the matrix is larger, and λ counts less.
+    other = ask("dof", gram="max")
+    equal(other["gram"], "max")
+    pairs = list(zip(heads_of(other), heads_of(ask("dof")), strict=True))
+    check(all(a >= b for a, b in pairs) and any(a > 1.01 * b for a, b in pairs))
+
+
+@option("dof", "--seed")
+def _():
+    equal(ask("dof", seed=1)["seed"], 1)
+    check(heads_of(ask("dof", seed=1)) != heads_of(ask("dof")))
+    equal(heads_of(ask("dof", seed=0)), heads_of(ask("dof")))
+
+
+@option("dof", "--out")
+def _():
+    equal(len(json.loads(dof_file().read_text())["layers"]), len(ask("dof")["layers"]))
+
+
+@option("plan", "--strategy")
+def _():
+    equal(set(ask("plan", strategy="fix")["dims"]), {8})
+    check(len(set(ask("plan")["dims"])) > 1)
+    check("heads" in ask("plan", strategy="dof-head"))
+    clipped = ask("plan", strategy="dof-clip", cost=64)["dims"]
+    equal(max(clipped), 8)  # the head size of the model
+
+
+@option("plan", "--cost")
+def _():
+    equal(ask("plan", cost=16)["cost"], 16)
+    check(abs(ask("plan", cost=16)["mean"] - 16) <= 0.5)
+    equal(ask("plan", cost=None)["cost"], 8)
+
+
+@option("plan", "--lambda")
+def _():
+    other = ask("plan", **{"lambda": 0.5, "cost": 64})
+    equal(other["lambda"], 0.5)
+    check(other["dims"] != ask("plan", cost=64)["dims"])
+
+
+@option("plan", "--power")
+def _():
+    even = ask("plan", strategy="dof-head", power=0)
+    equal(even["power"], 0)
+    equal({m for row in even["heads"] for m in row}, {8})
+    check(ask("plan", strategy="dof-head", power=2)["heads"] !=
+          ask("plan", strategy="dof-head")["heads"])
+
+
+@option("plan", "--bound")
+def _():
+    check("bound" in ask("plan", bound=True) and "bound" not in ask("plan"))
+
+
+@option("plan", "--delta", "--t")
+def _():
+    base = ask("plan", bound=True)["bound"]
+    for stricter in (dict(delta=0.01), dict(t=0.5)):
+        check(all(a > b for a, b in zip(ask("plan", bound=True, **stricter)["bound"], base)))
+
+
+@option("plan", "--out")
+def _():
+    file = new_path("plan.json")
+    said = ask("plan", out=file)
+    equal(json.loads(file.read_text()), said)
+
+
+# evaluate and generate
+
+@option("evaluate", "--teacher")
+def _():
+    own = ask("evaluate", teacher=MODEL)
+    equal((own["top1_agreement"], own["attention_error"]), (1, [0] * 5))
+    equal(own["loss"], own["teacher_loss"])
+
+
+def tasks(**more):
+    arguments = ["evaluate", MODEL, "--task-data", task_folder()]
+    for name, value in more.items():
+        arguments += ["--" + name, value]
+    return answer(*arguments)["tasks"][0]
+
+
+@option("evaluate", "--task")
+def _():
+    equal([tasks(task=name)["task"] for name in ("piqa", "wsc")], ["piqa", "wsc"])
+
+
+@option("evaluate", "--task-data")
+def _():
+    equal(tasks(task="piqa")["questions"], 5)
+    run("evaluate", MODEL, "--task", "piqa", "--task-data", dofla.SCRATCH / "none", code=1)
+
+
+@option("evaluate", "--split")
+def _():
+    train = tasks(task="piqa", split="train")
+    equal((train["split"], train["questions"]), ("train", 7))
+
+
+@option("evaluate", "--limit")
+def _():
+    equal(tasks(task="piqa", limit=3)["questions"], 3)
+
+
+@option("generate", "--prompt")
+def _():
+    check(ask("generate", prompt="The dog")["ids"] != ask("generate")["ids"])
+
+
+@option("generate", "--ids")
+def _():
+    ids = answer("tokenize", MODEL, "--text", "The")["ids"]
+    file = write("prompt.json", json.dumps([ids]))
+    equal(ask("generate", prompt=None, ids=file)["ids"], ask("generate")["ids"])
+
+
+@option("generate", "--max-tokens")
+def _():
+    equal(ask("generate", max_tokens=5)["ids"], ask("generate")["ids"][:5])
+
+
+@option("generate", "--temperature", "--top-k", "--top-p")
+def _():
+    greedy = ask("generate", temperature=0)["ids"]
+    check(greedy != ask("generate")["ids"])
+    equal(ask("generate", top_k=1)["ids"], greedy)
+    equal(ask("generate", top_p=1e-9)["ids"], greedy)
+
+
+@option("generate", "--seed")
+def _():
+    check(ask("generate", seed=4)["ids"] != ask("generate")["ids"])
+
+
+@option("generate", "--ignore-end")
+def _():
+    # A model whose end-of-text token is one that it is about to generate.
+    ids = ask("generate")["ids"]
+    end = next(i for i, token in enumerate(ids) if i > 0 and token not in ids[:i])
+    model = new_path("ending")
+    model.mkdir()
+    for file in MODEL.iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "eos_token_id": ids[end]}))
+    arguments = ["generate", model, *plain("generate")[2:]]
+    equal(answer(*arguments)["ids"], ids[:end + 1])
+    equal(answer(*arguments, "--ignore-end")["ids"], ids)
+
+
+# report and reproduce
+
+@option("report", "--out")
+def _():
+    out = new_path("page.html")
+    ask("report", out=out)
+    check("<title>" in out.read_text())
+
+
+@option("report", "--lambda")
+def _():
+    pages = []
+    for value in (None, "2^-5"):
+        out = new_path("page.html")
+        ask("report", out=out, **{"lambda": value})
+        pages.append(out.read_text())
+    check("<dt>λ</dt><dd>2⁻⁸</dd>" in pages[0] and "<dt>λ</dt><dd>2⁻⁵</dd>" in pages[1])
+    largest = [re.search("<dt>Largest head</dt><dd>([0-9.]+)", page)[1] for page in pages]
+    check(float(largest[0]) > float(largest[1]))
+
+
+@option("reproduce", "--out")
+def _():
+    out = new_path()
+    ask("reproduce", out=out)
+    check((out / "tables.md").exists() and (out / "runs").is_dir())
+
+
+@option("reproduce", "--teacher")
+def _():
+    other = new_path("another")
+    other.mkdir()
+    for file in MODEL.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    check(ask("reproduce", teacher=other)["teacher"].startswith(other.name))
+
+
+@option("reproduce", "--data")
+def _():
+    out = new_path()
+    ask("reproduce", out=out, data=text_file(20, 5))
+    check("text-20-5.txt;" in (out / "tables.md").read_text())
+
+
+@option("reproduce", "--task-data")
+def _():
+    asking = suite(tasks={"names": ["piqa"], "finetune": False})
+    for folder, there in ((None, False), (task_folder(), True)):
+        out = new_path()
+        arguments = ["reproduce", asking, "--data", text_file(), "--out", out]
+        answer(*arguments, *(["--task-data", folder] if folder else []))
+        equal("Accuracy at cost 4" in (out / "tables.md").read_text(), there)
+
+
+@option("reproduce", "--only")
+def _():
+    equal(ask("reproduce", only="performer")["ran"], 1)
+    equal(ask("reproduce")["ran"], 2)  # and the degrees of freedom
