@@ -61,13 +61,13 @@ DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
                         const DistillText& text) {
   DistillOptions job = options.job;
   options.training.set(job);
-  job.allocate.strategy = plan_strategy_from_name(options.strategy).value();
+  job.allocate.strategy = named<PlanStrategy>(options.strategy);
   job.allocate.lambda = options.lambda.value().value_or(0x1p-8);
   job.dof.lambda = job.allocate.lambda;
   job.dof.sample.seed = job.seed;
   if (!options.plan.empty()) job.plan = load_dimension_plan(options.plan);
-  job.features.map = feature_map_from_name(options.features).value();
-  job.features.init = feature_init_from_name(options.init).value();
+  job.features.map = named<FeatureMap>(options.features);
+  job.features.init = named<FeatureInit>(options.init);
   if (!options.start.empty()) go_on_from(options.start, job);
   job.features.seed = job.seed;
   job.features.lambda = job.allocate.lambda;
@@ -137,7 +137,7 @@ void add_feature_options(CLI::App& app, Options& options) {
   app.add_option("--strategy", options.strategy, "how the features are spread over the layers")
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"fix", "dof", "dof-clip", "dof-head"}));
+      ->check(CLI::IsMember(all_names<PlanStrategy>()));
   app.add_option("--power", options.job.allocate.power, "of the degrees of freedom, for dof-head")
       ->capture_default_str()
       ->type_name("P")
@@ -159,11 +159,11 @@ void add_feature_options(CLI::App& app, Options& options) {
                  "the feature map; performer is not trained, of dijiang the weights")
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"prf", "performer", "dijiang"}));
+      ->check(CLI::IsMember(all_names<FeatureMap>()));
   app.add_option("--init", options.init, "how prf features are drawn before training")
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"iid", "orthogonal", "leverage", "pairs"}));
+      ->check(CLI::IsMember(all_names<FeatureInit>()));
 }
 
 void add_training_options(CLI::App& app, Options& options) {

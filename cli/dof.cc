@@ -45,7 +45,7 @@ void run(const Options& options) {
   const Checkpoint checkpoint(options.model.folder());
   const Transformer teacher(checkpoint, options.device.get());
   DofOptions dof = options.dof;
-  dof.gram = gram_scale_from_name(options.gram).value();
+  dof.gram = named<GramScale>(options.gram);
   dof.lambda = options.lambda.value().value_or(dof.lambda);
   DofTable table;
   {
@@ -83,7 +83,7 @@ Command add_dof(CLI::App& program) {
   app->add_option("--gram", options->gram, "what the Gram matrix is divided by")
       ->capture_default_str()
       ->type_name("SCALE")
-      ->check(CLI::IsMember({"trace", "max", "samples", "none"}));
+      ->check(CLI::IsMember(all_names<GramScale>()));
   app->add_option("--seed", options->dof.sample.seed, "the same seed draws the same samples")
       ->capture_default_str()
       ->type_name("N")

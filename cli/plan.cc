@@ -56,7 +56,7 @@ std::string bound_text(const std::vector<int64_t>& bound, const Options& options
 
 void run(const Options& options) {
   const DofTable table = load_dof_table(options.table);
-  const AllocateOptions allocation = {.strategy = plan_strategy_from_name(options.strategy).value(),
+  const AllocateOptions allocation = {.strategy = named<PlanStrategy>(options.strategy),
                                       .cost = options.cost.value_or(table.model.head_size),
                                       .lambda = options.lambda.value().value_or(table.lambda),
                                       .power = options.power};
@@ -79,10 +79,10 @@ Command add_plan(CLI::App& program) {
   CLI::App* app = program.add_subcommand("plan", "Choose the feature dimensions of every layer");
   const auto options = std::make_shared<Options>();
   app->add_option("DOF", options->table, "what dofla dof saved: dof.json")->required();
-  app->add_option("--strategy", options->strategy, "fix, dof, dof-clip or dof-head")
+  app->add_option("--strategy", options->strategy, one_of_names<PlanStrategy>())
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"fix", "dof", "dof-clip", "dof-head"}));
+      ->check(CLI::IsMember(all_names<PlanStrategy>()));
   app->add_option("--cost", options->cost, "the mean M to spend (left out: the head size)")
       ->type_name("C")
       ->check(whole_between(1, DimensionPlan::kLargestDimension));

@@ -6,9 +6,9 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/fingerprint.h"
+#include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
-#include "dofla/train/direct.h"
 
 namespace dofla {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/distill/recipe.h"
 #include "dofla/distill/train.h"
 #include "dofla/dof/measure.h"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fails on an include that goes against the layers of the project.
 
-core <- ops <- model <- stages <- pipeline <- reproduce <- cli; checkpoint needs only core. Of the stages, each
-may include the ones before it. CUDA headers stay in ops/cuda and core/device*.
+core <- ops <- model <- features <- stages <- pipeline <- reproduce <- cli; checkpoint needs only core. Of the
+stages, each may include the ones before it. CUDA headers stay in ops/cuda and core/device*.
 
 usage: check_layers.py [ROOT]        the folder with dofla/ and cli/, by default the repository
 """
@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-STAGES = ["data", "dof", "plan", "distill", "linear", "train", "evaluate", "generate", "report"]
+STAGES = ["data", "dof", "plan", "linear", "distill", "train", "evaluate", "generate", "report"]
 
 # What each layer may include besides itself.
 ALLOWED = {
@@ -19,10 +19,11 @@ ALLOWED = {
     "ops": {"core"},
     "checkpoint": {"core"},
     "model": {"core", "ops", "checkpoint"},
+    "features": {"core", "ops", "checkpoint", "model"},
 }
 for _position, _stage in enumerate(STAGES):
-    ALLOWED[_stage] = {"core", "ops", "checkpoint", "model", *STAGES[:_position]}
-ALLOWED["pipeline"] = {"core", "ops", "checkpoint", "model", *STAGES}
+    ALLOWED[_stage] = {"features", *ALLOWED["features"], *STAGES[:_position]}
+ALLOWED["pipeline"] = {"features", *ALLOWED["features"], *STAGES}
 ALLOWED["reproduce"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["cli"] = {*ALLOWED["reproduce"], "reproduce"}
 

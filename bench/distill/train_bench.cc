@@ -5,11 +5,11 @@
 
 #include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
+#include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/train.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/plan/allocate.h"
-#include "dofla/train/direct.h"
 
 namespace dofla::bench {
 namespace {

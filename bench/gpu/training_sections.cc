@@ -6,13 +6,13 @@
 #include "bench/gpu/sections.h"
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/data/batches.h"
+#include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/recipe.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/next_token_gradient.h"
 #include "dofla/plan/allocate.h"
-#include "dofla/train/direct.h"
 #include "dofla/train/lessons.h"
-#include "dofla/train/next_token_gradient.h"
 #include "dofla/train/optimizer.h"
 
 namespace dofla::bench {

@@ -5,7 +5,7 @@
 #include "bench/gpu/random_gpt2.h"
 #include "bench/support/bench_model.h"
 #include "dofla/core/random.h"
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/plan/allocate.h"
 
 namespace dofla::bench {

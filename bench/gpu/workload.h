@@ -6,7 +6,7 @@
 
 #include "bench/gpu/figures.h"
 #include "bench/support/measure.h"
-#include "dofla/distill/feature_set.h"
+#include "dofla/features/feature_set.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla::bench {

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "dofla/distill/feature_set.h"
+#include "dofla/features/feature_set.h"
 #include "dofla/model/transformer.h"
 #include "dofla/ops/feature_loss.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dofla/core/random.h"
-#include "dofla/distill/feature_set.h"
+#include "dofla/features/feature_set.h"
 #include "dofla/model/observer.h"
 #include "dofla/plan/dimension_plan.h"
 

@@ -151,8 +151,8 @@ DofTable load_dof_table(const fs::path& path) {
   DofTable table;
   if (!json.contains("model")) fields.refuse("model", "missing");
   table.model = read_identity(json["model"], where + ": model");
-  const auto gram = gram_scale_from_name(fields.text("gram").value_or(""));
-  if (!gram) fields.refuse("gram", "expected trace, max, samples or none");
+  const auto gram = find_named<GramScale>(fields.text("gram").value_or(""));
+  if (!gram) fields.refuse("gram", "expected " + one_of_names<GramScale>());
   table.gram = *gram;
   table.lambda = fields.positive("lambda");
   table.smallest_lambda = fields.positive("smallest_lambda");

@@ -13,13 +13,6 @@
 namespace dofla {
 namespace {
 
-constexpr std::pair<GramScale, std::string_view> kNames[] = {
-    {GramScale::kTrace, "trace"},
-    {GramScale::kMax, "max"},
-    {GramScale::kSamples, "samples"},
-    {GramScale::kNone, "none"},
-};
-
 template <class T>
 std::vector<double> scaled(const Tensor& rows, double factor) {
   const T* from = rows.data<T>();
@@ -50,18 +43,6 @@ double log_divisor(GramScale scale, const std::vector<double>& log_diagonal, dou
 }
 
 }  // namespace
-
-std::string_view name(GramScale scale) {
-  for (const auto& [value, text] : kNames)
-    if (value == scale) return text;
-  return "unknown";
-}
-
-std::optional<GramScale> gram_scale_from_name(std::string_view name) {
-  for (const auto& [value, text] : kNames)
-    if (text == name) return value;
-  return std::nullopt;
-}
 
 std::vector<double> kernel_rows(const Tensor& rows) {
   const double shrink = std::pow(static_cast<double>(rows.size(-1)), -0.25);

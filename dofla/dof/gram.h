@@ -5,18 +5,22 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "dofla/core/names.h"
 #include "dofla/core/tensor.h"
 #include "dofla/ops/gram_scale.h"
 
 namespace dofla {
 
-std::string_view name(GramScale scale);  // "trace", "max", "samples", "none"
-std::optional<GramScale> gram_scale_from_name(std::string_view name);
+template <>
+struct Names<GramScale> {
+  static constexpr std::string_view kWhat = "Gram scale";
+  static constexpr std::array kAll = {
+      Name{GramScale::kTrace, "trace"}, Name{GramScale::kMax, "max"},
+      Name{GramScale::kSamples, "samples"}, Name{GramScale::kNone, "none"}};
+};
 
 // A symmetric positive semi-definite matrix whose entries are computed when asked for.
 struct PsdMatrix {

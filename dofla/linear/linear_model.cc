@@ -77,8 +77,8 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
               fmt::format("version: expected {}; a newer dofla may have written it", kVersion));
   const Json map_name = block.value("feature_map", Json());
   const auto map =
-      map_name.is_string() ? feature_map_from_name(map_name.get<std::string>()) : std::nullopt;
-  if (!map) bad_block(checkpoint, "feature_map: expected prf, performer or dijiang");
+      map_name.is_string() ? find_named<FeatureMap>(map_name.get<std::string>()) : std::nullopt;
+  if (!map) bad_block(checkpoint, "feature_map: expected " + one_of_names<FeatureMap>());
   return from_tensors(
       *map, read_counts(checkpoint, block), checkpoint.config().head_size,
       [&](const std::string& name, const Shape& shape) { return checkpoint.tensor(name, shape); });

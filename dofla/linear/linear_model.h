@@ -2,7 +2,7 @@
 // tokenizer, the features, and a "linear_attention" block in config.json.
 #pragma once
 
-#include "dofla/distill/feature_set.h"
+#include "dofla/features/feature_set.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numeric>
 #include <string>
-#include <utility>
 
 #include "dofla/checkpoint/config_fields.h"
 #include "dofla/core/error.h"
@@ -14,13 +13,6 @@ namespace {
 
 constexpr std::string_view kFormat = "dofla.plan";
 constexpr int64_t kVersion = 1;
-
-constexpr std::pair<PlanStrategy, std::string_view> kNames[] = {
-    {PlanStrategy::kFix, "fix"},
-    {PlanStrategy::kDof, "dof"},
-    {PlanStrategy::kDofClip, "dof-clip"},
-    {PlanStrategy::kDofHead, "dof-head"},
-};
 
 int64_t read_dimension(const Json& entry, const std::string& where) {
   constexpr auto kLargest = static_cast<uint64_t>(DimensionPlan::kLargestDimension);
@@ -45,18 +37,6 @@ std::vector<std::vector<int64_t>> read_heads(const Json& json, const ModelIdenti
 }
 
 }  // namespace
-
-std::string_view name(PlanStrategy strategy) {
-  for (const auto& [value, text] : kNames)
-    if (value == strategy) return text;
-  return "unknown";
-}
-
-std::optional<PlanStrategy> plan_strategy_from_name(std::string_view name) {
-  for (const auto& [value, text] : kNames)
-    if (text == name) return value;
-  return std::nullopt;
-}
 
 double DimensionPlan::mean() const {
   int64_t sum = 0, count = 0;
@@ -107,8 +87,8 @@ DimensionPlan load_dimension_plan(const fs::path& path) {
   DimensionPlan plan;
   if (!json.contains("model")) fields.refuse("model", "missing");
   plan.model = read_identity(json["model"], where + ": model");
-  const auto strategy = plan_strategy_from_name(fields.text("strategy").value_or(""));
-  if (!strategy) fields.refuse("strategy", "expected fix, dof, dof-clip or dof-head");
+  const auto strategy = find_named<PlanStrategy>(fields.text("strategy").value_or(""));
+  if (!strategy) fields.refuse("strategy", "expected " + one_of_names<PlanStrategy>());
   plan.strategy = *strategy;
   plan.cost = fields.size("cost");
   plan.lambda = fields.positive("lambda");

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "dofla/core/json.h"
+#include "dofla/core/names.h"
 #include "dofla/model/identity.h"
 
 namespace dofla {
@@ -19,8 +18,13 @@ enum class PlanStrategy {
   kDofHead,  // M of a head in proportion to a power of its own degrees of freedom
 };
 
-std::string_view name(PlanStrategy strategy);  // "fix", "dof", "dof-clip", "dof-head"
-std::optional<PlanStrategy> plan_strategy_from_name(std::string_view name);
+template <>
+struct Names<PlanStrategy> {
+  static constexpr std::string_view kWhat = "strategy";
+  static constexpr std::array kAll = {
+      Name{PlanStrategy::kFix, "fix"}, Name{PlanStrategy::kDof, "dof"},
+      Name{PlanStrategy::kDofClip, "dof-clip"}, Name{PlanStrategy::kDofHead, "dof-head"}};
+};
 
 struct DimensionPlan {
   static constexpr int64_t kLargestDimension = int64_t{1} << 20;

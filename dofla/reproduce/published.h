@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dofla/distill/feature_set.h"
+#include "dofla/features/feature_set.h"
 #include "dofla/plan/dimension_plan.h"
 
 namespace dofla::published {

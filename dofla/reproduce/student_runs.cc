@@ -123,7 +123,7 @@ FeatureSet load_student(const Study& study, const Student& student) {
     if (found == file.metadata().end()) fail("{}: no {}", file.path().string(), key);
     return found->second;
   };
-  const auto map = feature_map_from_name(entry("map"));
+  const auto map = find_named<FeatureMap>(entry("map"));
   if (!map) fail("{}: map: {} is not a feature map", file.path().string(), printable(entry("map")));
   const Json counts = parse_json(entry("counts"), file.path().string());
   const FindTensor find = [&](const std::string& tensor, const Shape& expected) {

@@ -43,7 +43,7 @@ class SuiteFields : public ConfigFields {
 
   // A name that `from_name` knows.
   template <class FromName, class Value>
-  void named(const char* field, const FromName& from_name, const char* expected,
+  void named(const char* field, const FromName& from_name, std::string_view expected,
              Value& value) const {
     if (const Json* found = find(field)) value = from_text(field, *found, from_name, expected);
   }
@@ -63,7 +63,7 @@ class SuiteFields : public ConfigFields {
     }
   }
   template <class Value, class FromName>
-  void names(const char* field, const FromName& from_name, const char* expected,
+  void names(const char* field, const FromName& from_name, std::string_view expected,
              std::vector<Value>& values) const {
     list(
         field, [&](const Json& entry) { return from_text(field, entry, from_name, expected); },
@@ -88,7 +88,7 @@ class SuiteFields : public ConfigFields {
   }
   template <class FromName>
   auto from_text(const char* field, const Json& found, const FromName& from_name,
-                 const char* expected) const {
+                 std::string_view expected) const {
     const auto value =
         found.is_string() ? from_name(found.get_ref<const std::string&>()) : std::nullopt;
     if (!value) unexpected(field, expected, found);
@@ -112,7 +112,7 @@ std::optional<std::string> task_from_name(const std::string& name) {
 }
 
 std::optional<FeatureMap> baseline_from_name(const std::string& name) {
-  const auto map = feature_map_from_name(name);
+  const auto map = find_named<FeatureMap>(name);
   return map == FeatureMap::kPrf ? std::nullopt : map;
 }
 
@@ -128,7 +128,7 @@ void read_dof(const Json& json, const std::string& where, Suite& suite) {
   fields.whole("samples", 1, kMost, suite.dof.sample.samples);
   fields.whole("draws", 1, kMost, suite.dof.sample.draws);
   fields.whole("sequences", 1, kMost, suite.dof_sequences);
-  fields.named("gram", gram_scale_from_name, "trace, max, samples or none", suite.dof.gram);
+  fields.named("gram", find_named<GramScale>, one_of_names<GramScale>(), suite.dof.gram);
   fields.real("power", 0, 100, suite.power);
 }
 
@@ -167,7 +167,7 @@ void read_tasks(const Json& json, const fs::path& folder, const std::string& whe
   std::vector<std::string> known;
   for (const Task& task : tasks()) known.push_back(task.name);
   const std::string expected = fmt::format("one of {}", fmt::join(known, ", "));
-  fields.names("names", task_from_name, expected.c_str(), read.names);
+  fields.names("names", task_from_name, expected, read.names);
   if (read.names.empty()) fields.refuse("names", "at least one is needed");
   if (const auto data = fields.text("data")) read.data = folder / *data;
   read.finetune = fields.flag("finetune", read.finetune);
@@ -194,14 +194,14 @@ void read_training(const SuiteFields& fields, Suite& suite) {
   fields.whole("held_out", 1, kMost, suite.held_out);
   fields.whole("steps", 0, kMost, suite.steps);
   fields.whole("batch", 1, int64_t{1} << 20, suite.batch);
-  fields.named("init", feature_init_from_name, "iid, orthogonal, leverage or pairs", suite.init);
+  fields.named("init", find_named<FeatureInit>, one_of_names<FeatureInit>(), suite.init);
   fields.named("mask", mask_from_name, "causal or full", suite.mask);
 }
 
 void read_matrix(const SuiteFields& fields, Suite& suite) {
   fields.numbers("costs", 1, DimensionPlan::kLargestDimension, suite.costs);
   fields.numbers("seeds", 0, std::numeric_limits<int64_t>::max(), suite.seeds);
-  fields.names("strategies", plan_strategy_from_name, "fix, dof, dof-clip or dof-head",
+  fields.names("strategies", find_named<PlanStrategy>, one_of_names<PlanStrategy>(),
                suite.strategies);
   fields.names("losses", loss_from_name, kLosses, suite.losses);
   fields.names("baselines", baseline_from_name, "performer or dijiang", suite.baselines);

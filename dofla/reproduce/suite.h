@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dofla/core/file.h"
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/distill/recipe.h"
 #include "dofla/dof/measure.h"
 #include "dofla/plan/dimension_plan.h"

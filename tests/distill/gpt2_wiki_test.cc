@@ -6,7 +6,7 @@
 
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/data/batches.h"
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/distill/train.h"
 #include "dofla/evaluate/compare.h"
 #include "dofla/linear/linear_model.h"

@@ -80,8 +80,8 @@ TEST(Gram, RefusesSamplesThatAreNotFinite) {
 TEST(Gram, NamesComeBack) {
   for (const GramScale scale :
        {GramScale::kTrace, GramScale::kMax, GramScale::kSamples, GramScale::kNone})
-    EXPECT_EQ(gram_scale_from_name(name(scale)), scale);
-  EXPECT_FALSE(gram_scale_from_name("Trace"));
+    EXPECT_EQ(find_named<GramScale>(name(scale)), scale);
+  EXPECT_FALSE(find_named<GramScale>("Trace"));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "dofla/core/random.h"
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/ops/divergence.h"
 #include "dofla/plan/allocate.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/fixtures.h"

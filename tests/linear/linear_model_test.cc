@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dofla/core/version.h"
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"

@@ -46,7 +46,7 @@ class DimensionPlanFile : public ::testing::Test {
 TEST_F(DimensionPlanFile, ComesBack) {
   for (const PlanStrategy strategy :
        {PlanStrategy::kFix, PlanStrategy::kDof, PlanStrategy::kDofClip, PlanStrategy::kDofHead}) {
-    EXPECT_EQ(plan_strategy_from_name(name(strategy)), strategy);
+    EXPECT_EQ(find_named<PlanStrategy>(name(strategy)), strategy);
     const DimensionPlan plan = plan_with(strategy);
     save_dimension_plan(path_, plan);
     const DimensionPlan loaded = load_dimension_plan(path_);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/tolerance.h"
 

@@ -35,6 +35,9 @@ class CheckLayers(unittest.TestCase):
         self.expect_allowed("dofla/ops/cpu/a.cc", "dofla/ops/a.h")
         self.expect_allowed("dofla/checkpoint/a.h", "dofla/core/b.h")
         self.expect_allowed("dofla/model/a.h", "dofla/checkpoint/b.h")
+        self.expect_allowed("dofla/features/a.h", "dofla/model/b.h")
+        self.expect_allowed("dofla/linear/a.h", "dofla/features/b.h")
+        self.expect_allowed("dofla/distill/a.h", "dofla/linear/b.h")
         self.expect_allowed("dofla/plan/a.h", "dofla/dof/dof_table.h")
         self.expect_allowed("dofla/pipeline.cc", "dofla/report/b.h")
         self.expect_allowed("dofla/pipeline.cc", "dofla/pipeline.h")
@@ -53,7 +56,9 @@ class CheckLayers(unittest.TestCase):
             ("dofla/checkpoint/a.cc", "dofla/ops/b.h", "checkpoint must not include ops"),
             ("dofla/model/a.h", "dofla/dof/b.h", "model must not include dof"),
             ("dofla/dof/a.h", "dofla/plan/b.h", "dof must not include plan"),
-            ("dofla/distill/a.h", "dofla/linear/b.h", "distill must not include linear"),
+            ("dofla/model/a.h", "dofla/features/b.h", "model must not include features"),
+            ("dofla/features/a.h", "dofla/plan/b.h", "features must not include plan"),
+            ("dofla/linear/a.h", "dofla/distill/b.h", "linear must not include distill"),
             ("dofla/report/a.h", "dofla/pipeline.h", "report must not include pipeline"),
             ("dofla/pipeline.cc", "dofla/reproduce/b.h", "pipeline must not include reproduce"),
             ("dofla/report/a.h", "dofla/reproduce/b.h", "report must not include reproduce"),

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/model/next_token_gradient.h"
 #include "dofla/model/transformer.h"
-#include "dofla/train/next_token_gradient.h"
 #include "tests/reference/attention_case.h"
 #include "tests/reference/compare.h"
 #include "tests/support/expect_error.h"

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
+#include "dofla/distill/direct_objective.h"
+#include "dofla/model/next_token_gradient.h"
 #include "dofla/ops/heads.h"
-#include "dofla/train/direct.h"
-#include "dofla/train/next_token_gradient.h"
 #include "dofla/train/optimizer.h"
 #include "tests/reference/feature_loss.h"
 #include "tests/support/model_on_gpu.h"

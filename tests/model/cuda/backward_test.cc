@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "dofla/distill/feature_map.h"
+#include "dofla/distill/feature_init.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/next_token_gradient.h"
 #include "dofla/plan/allocate.h"
-#include "dofla/train/next_token_gradient.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gpu.h"
 #include "tests/support/random_values.h"

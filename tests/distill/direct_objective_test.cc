@@ -1,4 +1,4 @@
-#include "dofla/train/direct.h"
+#include "dofla/distill/direct_objective.h"
 
 #include <cmath>
 
@@ -8,8 +8,8 @@
 #include "dofla/distill/train.h"
 #include "dofla/evaluate/next_token.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/next_token_gradient.h"
 #include "dofla/plan/allocate.h"
-#include "dofla/train/next_token_gradient.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/random_values.h"
 

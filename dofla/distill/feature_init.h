@@ -3,11 +3,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string_view>
 
-#include "dofla/distill/feature_set.h"
 #include "dofla/dof/gram.h"
+#include "dofla/features/feature_set.h"
 #include "dofla/plan/dimension_plan.h"
 
 namespace dofla {
@@ -19,8 +17,13 @@ enum class FeatureInit {
   kPairs,       // on the sums of queries and the keys they attend to: see pair_init.h
 };
 
-std::string_view name(FeatureInit init);  // "iid", "orthogonal", "leverage", "pairs"
-std::optional<FeatureInit> feature_init_from_name(std::string_view name);
+template <>
+struct Names<FeatureInit> {
+  static constexpr std::string_view kWhat = "way to draw features";
+  static constexpr std::array kAll = {
+      Name{FeatureInit::kIid, "iid"}, Name{FeatureInit::kOrthogonal, "orthogonal"},
+      Name{FeatureInit::kLeverage, "leverage"}, Name{FeatureInit::kPairs, "pairs"}};
+};
 
 // The queries and keys of one head that leverage scores are taken on, [J, D].
 using HeadSamples = std::function<Tensor(int64_t layer, int64_t head)>;
@@ -37,13 +40,5 @@ struct FeatureOptions {
 // All but kPairs. Every head draws from a stream of its own, so that a head's features do not
 // depend on how many its neighbours have.
 FeatureSet init_features(const DimensionPlan& plan, const FeatureOptions& options);
-
-// One head's z, [M, D]: the pieces of init_features.
-Tensor gaussian_directions(int64_t count, int64_t size, uint64_t seed, uint64_t stream);
-Tensor orthogonal_directions(int64_t count, int64_t size, uint64_t seed, uint64_t stream);
-Tensor dijiang_directions(int64_t count, int64_t size);
-
-// x with P(N(0, 1) ≤ x) = probability, for a probability in (0, 1).
-double normal_quantile(double probability);
 
 }  // namespace dofla

@@ -1,10 +1,10 @@
-#include "dofla/train/direct.h"
+#include "dofla/distill/direct_objective.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "dofla/linear/linear_model.h"
-#include "dofla/train/next_token_gradient.h"
+#include "dofla/model/next_token_gradient.h"
 
 namespace dofla {
 

@@ -1,24 +1,15 @@
 // The features of a whole model: what distillation learns and a linear model is made of.
 #pragma once
 
-#include <optional>
-#include <string_view>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "dofla/checkpoint/safetensors.h"
-#include "dofla/core/json.h"
+#include "dofla/features/feature_map.h"
 #include "dofla/ops/features.h"
 
 namespace dofla {
-
-enum class FeatureMap {
-  kPrf,        // positive random features, to be trained
-  kPerformer,  // the same, orthogonal and left as drawn
-  kDijiang,    // exp of a weighted discrete cosine transform
-};
-
-std::string_view name(FeatureMap map);  // "prf", "performer", "dijiang"
-std::optional<FeatureMap> feature_map_from_name(std::string_view name);
 
 struct FeatureSet {
   FeatureMap map = FeatureMap::kPrf;

@@ -1,27 +1,10 @@
-#include "dofla/distill/feature_set.h"
+#include "dofla/features/feature_set.h"
 
-#include <array>
 #include <numeric>
 
-#include "dofla/core/error.h"
 #include "dofla/model/gradients.h"
 
 namespace dofla {
-namespace {
-
-constexpr std::array<std::string_view, 3> kNames = {"prf", "performer", "dijiang"};
-
-}  // namespace
-
-std::string_view name(FeatureMap map) {
-  return kNames[static_cast<size_t>(map)];
-}
-
-std::optional<FeatureMap> feature_map_from_name(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i)
-    if (kNames[i] == name) return static_cast<FeatureMap>(i);
-  return std::nullopt;
-}
 
 std::vector<std::vector<int64_t>> FeatureSet::counts() const {
   std::vector<std::vector<int64_t>> all;
@@ -61,7 +44,7 @@ FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>&
     set.layers.push_back({.counts = counts[i],
                           .z = find(feature_name(i, "z"), {total, head_size}).to(DType::kF32),
                           .log_alpha = find(feature_name(i, "log_alpha"), {total}).to(DType::kF32),
-                          .subtract_norm = map != FeatureMap::kDijiang});
+                          .subtract_norm = subtracts_norm(map)});
   }
   return set;
 }

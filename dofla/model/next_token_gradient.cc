@@ -1,4 +1,4 @@
-#include "dofla/train/next_token_gradient.h"
+#include "dofla/model/next_token_gradient.h"
 
 #include <algorithm>
 
