@@ -5,6 +5,7 @@
 #include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
 #include "dofla/model/transformer.h"
+#include "dofla/ops/cross_entropy.h"
 
 namespace dofla::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
-#include "dofla/ops/matmul.h"
+#include "dofla/ops/cross_entropy.h"
 
 namespace dofla {
 

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "dofla/core/error.h"
+#include "dofla/ops/cross_entropy.h"
 #include "dofla/ops/embedding.h"
-#include "dofla/ops/matmul.h"
 
 namespace dofla {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dofla/core/error.h"
+#include "dofla/ops/cross_entropy.h"
 
 namespace dofla {
 

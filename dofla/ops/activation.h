@@ -15,4 +15,18 @@ void activate_backward(Activation activation, const Tensor& x, Tensor& grad);
 void multiply(Tensor& x, const Tensor& y);  // x *= y, element by element
 void add(Tensor& x, const Tensor& y);       // x += y, element by element
 
+// What a device has to implement; ops/activation.cc checks the arguments and picks the device.
+struct ActivationBackend {
+  decltype(&dofla::activate) activate;
+  decltype(&dofla::activate_backward) activate_backward;
+  decltype(&dofla::multiply) multiply;
+  decltype(&dofla::add) add;
+};
+namespace cpu {
+extern const ActivationBackend kActivation;
+}
+namespace cuda {
+extern const ActivationBackend kActivation;
+}
+
 }  // namespace dofla

@@ -2,15 +2,16 @@
 
 #include <cmath>
 
-#include "dofla/ops/cpu/adam.h"
-#include "dofla/ops/cuda/adam.h"
-
 namespace dofla {
 namespace {
 
 void require_f32(const Tensor& tensor, const char* what) {
   require(tensor.dtype() == DType::kF32, "adam: {}: expected F32, found {}", what,
           name(tensor.dtype()));
+}
+
+const AdamBackend& backend(const Device& device) {
+  return device.is_cuda() ? cuda::kAdam : cpu::kAdam;
 }
 
 }  // namespace
@@ -44,8 +45,7 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
   require(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
           "adam: expected betas in [0, 1), found {} and {}", options.beta1, options.beta2);
   ++moments.steps;
-  const auto step = parameter.device().is_cuda() ? cuda::adam_step : cpu::adam_step;
-  step(gradient, options, moments, parameter);
+  backend(parameter.device()).adam_step(gradient, options, moments, parameter);
 }
 
 double global_norm(std::span<const Tensor> gradients) {
@@ -55,7 +55,7 @@ double global_norm(std::span<const Tensor> gradients) {
     require_f32(gradient, "gradient");
     require(gradient.device() == device, "adam: gradients on several devices");
   }
-  const auto squares = device.is_cuda() ? cuda::sum_of_squares : cpu::sum_of_squares;
+  const auto squares = backend(device).sum_of_squares;
   return std::sqrt(squares(gradients));
 }
 
@@ -63,7 +63,7 @@ double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
   require(max_norm > 0, "adam: expected a maximal norm above 0, found {}", max_norm);
   const double norm = global_norm(gradients);
   if (!std::isfinite(norm) || norm <= max_norm) return norm;
-  const auto scale = gradients.front().device().is_cuda() ? cuda::scale : cpu::scale;
+  const auto scale = backend(gradients.front().device()).scale;
   for (Tensor& gradient : gradients) scale(static_cast<float>(max_norm / norm), gradient);
   return norm;
 }

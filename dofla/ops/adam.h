@@ -38,4 +38,17 @@ double global_norm(std::span<const Tensor> gradients);
 // had. A norm that is not finite leaves them alone: skip the step then.
 double clip_by_global_norm(double max_norm, std::span<Tensor> gradients);
 
+// What a device has to implement; ops/adam.cc checks the arguments and picks the device.
+struct AdamBackend {
+  decltype(&dofla::adam_step) adam_step;                  // with the step counted already
+  double (*sum_of_squares)(std::span<const Tensor> all);  // of the elements of all tensors together
+  void (*scale)(float factor, Tensor& x);
+};
+namespace cpu {
+extern const AdamBackend kAdam;
+}
+namespace cuda {
+extern const AdamBackend kAdam;
+}
+
 }  // namespace dofla

@@ -1,9 +1,13 @@
 #include "dofla/ops/divergence.h"
 
-#include "dofla/ops/cpu/divergence.h"
-#include "dofla/ops/cuda/divergence.h"
-
 namespace dofla {
+namespace {
+
+const DivergenceBackend& backend(const Device& device) {
+  return device.is_cuda() ? cuda::kDivergence : cpu::kDivergence;
+}
+
+}  // namespace
 
 Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets) {
   require(teacher.rank() == 2 && teacher.size(1) > 0,
@@ -15,16 +19,14 @@ Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor
     require(id >= 0 && id < teacher.size(1), "divergence: target {} outside the vocabulary of {}",
             id, teacher.size(1));
   }
-  return teacher.device().is_cuda() ? cuda::divergence(teacher, student, targets)
-                                    : cpu::divergence(teacher, student, targets);
+  return backend(teacher.device()).divergence(teacher, student, targets);
 }
 
 OutputError output_error(const Tensor& teacher, const Tensor& student) {
   require_shape(student, teacher.shape(), "output error: student");
   require(student.dtype() == teacher.dtype(), "output error: {} and {}", name(teacher.dtype()),
           name(student.dtype()));
-  return teacher.device().is_cuda() ? cuda::output_error(teacher, student)
-                                    : cpu::output_error(teacher, student);
+  return backend(teacher.device()).output_error(teacher, student);
 }
 
 }  // namespace dofla

@@ -40,4 +40,16 @@ struct OutputError {
 OutputError output_error(const Tensor& teacher,   // F32, on a GPU also BF16
                          const Tensor& student);  // of the same shape and type
 
+// What a device has to implement; ops/divergence.cc checks the arguments and picks the device.
+struct DivergenceBackend {
+  decltype(&dofla::divergence) divergence;
+  decltype(&dofla::output_error) output_error;
+};
+namespace cpu {
+extern const DivergenceBackend kDivergence;
+}
+namespace cuda {
+extern const DivergenceBackend kDivergence;
+}
+
 }  // namespace dofla

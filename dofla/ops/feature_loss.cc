@@ -2,10 +2,14 @@
 
 #include <numeric>
 
-#include "dofla/ops/cpu/feature_loss.h"
-#include "dofla/ops/cuda/feature_loss.h"
-
 namespace dofla {
+namespace {
+
+const FeatureLossBackend& backend(const Device& device) {
+  return device.is_cuda() ? cuda::kFeatureLoss : cpu::kFeatureLoss;
+}
+
+}  // namespace
 
 double FeatureLoss::total() const {
   const Tensor here = per_head.to(Device());
@@ -20,8 +24,7 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   require_shape(k, {q.size(0), k.size(1), q.size(2), q.size(3)}, "feature loss: k");
   require(q.size(0) >= 1 && q.size(2) >= 1, "feature loss: no tokens in q {}",
           to_string(q.shape()));
-  return q.device().is_cuda() ? cuda::feature_loss(q, k, features, options)
-                              : cpu::feature_loss(q, k, features, options);
+  return backend(q.device()).feature_loss(q, k, features, options);
 }
 
 }  // namespace dofla

@@ -39,4 +39,15 @@ FeatureLoss feature_loss(const Tensor& q,  // [B, H, T, D]
                          const Tensor& k,  // [B, Hkv, T, D]
                          const Features& features, const FeatureLossOptions& options = {});
 
+// What a device has to implement; ops/feature_loss.cc checks the arguments and picks the device.
+struct FeatureLossBackend {
+  decltype(&dofla::feature_loss) feature_loss;
+};
+namespace cpu {
+extern const FeatureLossBackend kFeatureLoss;
+}
+namespace cuda {
+extern const FeatureLossBackend kFeatureLoss;
+}
+
 }  // namespace dofla

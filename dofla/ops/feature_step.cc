@@ -1,9 +1,13 @@
 #include "dofla/ops/feature_step.h"
 
-#include "dofla/ops/cpu/feature_step.h"
-#include "dofla/ops/cuda/feature_step.h"
-
 namespace dofla {
+namespace {
+
+const FeatureStepBackend& backend(const Device& device) {
+  return device.is_cuda() ? cuda::kFeatureStep : cpu::kFeatureStep;
+}
+
+}  // namespace
 
 FeatureMoments new_feature_moments(const Features& features) {
   return {new_adam_moments(features.z), new_adam_moments(features.log_alpha)};
@@ -20,8 +24,8 @@ Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad
   require_shape(grad_log_alpha, features.log_alpha.shape(), "feature step: gradient of log alpha");
   ++moments.z.steps;
   ++moments.log_alpha.steps;
-  const auto step = features.z.device().is_cuda() ? cuda::feature_step : cpu::feature_step;
-  return step(loss, grad_z, grad_log_alpha, options, moments, features);
+  return backend(features.z.device())
+      .feature_step(loss, grad_z, grad_log_alpha, options, moments, features);
 }
 
 }  // namespace dofla

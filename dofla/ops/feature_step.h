@@ -27,4 +27,15 @@ Tensor feature_step(const Tensor& loss,            // [H] in F64
                     const Tensor& grad_log_alpha,  // [ΣM]
                     const FeatureStepOptions& options, FeatureMoments& moments, Features& features);
 
+// What a device has to implement; ops/feature_step.cc checks the arguments and picks the device.
+struct FeatureStepBackend {
+  decltype(&dofla::feature_step) feature_step;  // with the step counted already
+};
+namespace cpu {
+extern const FeatureStepBackend kFeatureStep;
+}
+namespace cuda {
+extern const FeatureStepBackend kFeatureStep;
+}
+
 }  // namespace dofla

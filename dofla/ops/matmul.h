@@ -19,6 +19,11 @@ struct Linear {
   int64_t outputs() const { return weight.size(input_major ? 1 : 0); }
 };
 
+// Throw std::invalid_argument unless rows x [R, K] go with the layer, or with the accumulators of
+// its gradients.
+void require_fits(const Tensor& x, const Linear& linear);
+void require_gradient_fits(const Tensor& x, const Linear& gradient);
+
 // One row reads each weight once, at the speed of memory; many rows run at the speed of sgemm,
 // converting 16-bit weights a cache-sized panel at a time. The result has the type of x unless
 // another one is asked for (a GPU computes in BF16 and gives logits in F32).
@@ -55,34 +60,27 @@ void add_weight_gradient(const Tensor& x,       // [R, K], F32
                          const Tensor& grad_y,  // [R, N], F32
                          Linear& gradient);
 
-// Next-token cross-entropy −log softmax(W x)[target] of every row, in nats. Logits exist only a
-// panel of the vocabulary at a time.
-Tensor cross_entropy(const Tensor& x,         // [R, K], F32
-                     const Linear& head,      // N is the vocabulary
-                     const Tensor& targets);  // [R], I64 -> [R], F32
+// What a device has to implement; ops/matmul.cc checks the arguments and picks the device.
+struct MatmulBackend {
+  void (*matmul)(const Tensor& x, const Linear& linear, Tensor& y);
+  decltype(&dofla::add_weight_gradient) add_weight_gradient;
 
-struct CrossEntropyGradients {
-  Tensor loss;  // [R], as cross_entropy has it; 0 for the rows left out
-  Tensor x;     // [R, K]
+  // Fused products; null where a device has none, and the parts are run one after the other. The
+  // last two need a multiple of `gelu_columns` columns.
+  void (*matmul_add)(const Tensor& x, const Linear& linear, const Tensor& addend,
+                     Tensor& y) = nullptr;
+  void (*matmul_gelu_tanh)(const Tensor& x, const Linear& linear, Tensor& y,
+                           Tensor* inner) = nullptr;
+  // grad = gelu_tanh'(inner) · matmul(grad_y, back)
+  void (*matmul_gelu_tanh_backward)(const Tensor& grad_y, const Linear& back, const Tensor& inner,
+                                    Tensor& grad) = nullptr;
+  int64_t gelu_columns = 1;
 };
-
-// Losses and gradients of Σ grad_loss · loss in one go. Rows with a grad_loss of 0 (padding,
-// prompts) are left out and cost nothing. The head's gradients are added where they are wanted.
-// Logits exist only some rows at a time: that way they are computed once, where a panel of the
-// vocabulary at a time would compute them for the losses and again for the gradients.
-CrossEntropyGradients cross_entropy_backward(const Tensor& x,          // [R, K], F32
-                                             const Linear& head,       // N is the vocabulary
-                                             const Tensor& targets,    // [R], I64
-                                             const Tensor& grad_loss,  // [R], F32
-                                             Linear* head_gradient = nullptr);
-
-// The same for a student that is to say what its teacher says: the loss of a row is
-// KL(teacher ‖ student) between their distributions of the next token.
-CrossEntropyGradients imitation_backward(const Tensor& x,             // [R, K]
-                                         const Linear& head,          // N is the vocabulary
-                                         const Tensor& teacher_x,     // [R, K']
-                                         const Linear& teacher_head,  // of the same vocabulary
-                                         const Tensor& grad_loss,     // [R], F32
-                                         Linear* head_gradient = nullptr);
+namespace cpu {
+extern const MatmulBackend kMatmul;
+}
+namespace cuda {
+extern const MatmulBackend kMatmul;
+}
 
 }  // namespace dofla

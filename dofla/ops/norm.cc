@@ -1,8 +1,5 @@
 #include "dofla/ops/norm.h"
 
-#include "dofla/ops/cpu/norm.h"
-#include "dofla/ops/cuda/norm.h"
-
 namespace dofla {
 namespace {
 
@@ -16,22 +13,28 @@ void require_backward(const Tensor& x, const Tensor& weight, const Tensor& grad_
     require_shape(*grad_bias, weight.shape(), fmt::format("{}: grad_bias", what));
 }
 
+const NormForward& forward(const Device& device) {
+  return device.is_cuda() ? cuda::kNorm : cpu::kNorm;
+}
+
+const NormBackward& backward(const Device& device) {
+  return device.is_cuda() ? cuda::kNormBackward : cpu::kNormBackward;
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   require_shape(weight, {x.size(-1)}, "layer_norm: weight");
   if (bias.defined()) require_shape(bias, {x.size(-1)}, "layer_norm: bias");
   Tensor y(x.shape(), x.dtype(), x.device());
-  const auto run = x.device().is_cuda() ? cuda::layer_norm : cpu::layer_norm;
-  run(x, weight, bias, epsilon, y);
+  forward(x.device()).layer_norm(x, weight, bias, epsilon, y);
   return y;
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon) {
   require_shape(weight, {x.size(-1)}, "rms_norm: weight");
   Tensor y(x.shape(), x.dtype(), x.device());
-  const auto run = x.device().is_cuda() ? cuda::rms_norm : cpu::rms_norm;
-  run(x, weight, epsilon, y);
+  forward(x.device()).rms_norm(x, weight, epsilon, y);
   return y;
 }
 
@@ -39,8 +42,7 @@ Tensor layer_norm_backward(const Tensor& x, const Tensor& weight, double epsilon
                            const Tensor& grad_y, Tensor* grad_weight, Tensor* grad_bias) {
   require_backward(x, weight, grad_y, grad_weight, grad_bias, "layer_norm_backward");
   Tensor grad_x(x.shape(), x.dtype(), x.device());
-  const auto run = x.device().is_cuda() ? cuda::layer_norm_backward : cpu::layer_norm_backward;
-  run(x, weight, epsilon, grad_y, grad_x, grad_weight, grad_bias);
+  backward(x.device()).layer_norm(x, weight, epsilon, grad_y, grad_x, grad_weight, grad_bias);
   return grad_x;
 }
 
@@ -48,8 +50,7 @@ Tensor rms_norm_backward(const Tensor& x, const Tensor& weight, double epsilon,
                          const Tensor& grad_y, Tensor* grad_weight) {
   require_backward(x, weight, grad_y, grad_weight, nullptr, "rms_norm_backward");
   Tensor grad_x(x.shape(), x.dtype(), x.device());
-  const auto run = x.device().is_cuda() ? cuda::rms_norm_backward : cpu::rms_norm_backward;
-  run(x, weight, epsilon, grad_y, grad_x, grad_weight);
+  backward(x.device()).rms_norm(x, weight, epsilon, grad_y, grad_x, grad_weight);
   return grad_x;
 }
 

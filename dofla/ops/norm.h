@@ -29,4 +29,25 @@ Tensor rms_norm_backward(const Tensor& x,       // [..., C], F32
                          const Tensor& grad_y,  // [..., C], F32
                          Tensor* grad_weight);
 
+// What a device has to implement; ops/norm.cc checks the arguments and picks the device.
+struct NormForward {
+  void (*layer_norm)(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
+                     Tensor& y);
+  void (*rms_norm)(const Tensor& x, const Tensor& weight, double epsilon, Tensor& y);
+};
+struct NormBackward {
+  void (*layer_norm)(const Tensor& x, const Tensor& weight, double epsilon, const Tensor& grad_y,
+                     Tensor& grad_x, Tensor* grad_weight, Tensor* grad_bias);
+  void (*rms_norm)(const Tensor& x, const Tensor& weight, double epsilon, const Tensor& grad_y,
+                   Tensor& grad_x, Tensor* grad_weight);
+};
+namespace cpu {
+extern const NormForward kNorm;
+extern const NormBackward kNormBackward;
+}  // namespace cpu
+namespace cuda {
+extern const NormForward kNorm;
+extern const NormBackward kNormBackward;
+}  // namespace cuda
+
 }  // namespace dofla

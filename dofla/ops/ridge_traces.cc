@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "dofla/ops/cuda/ridge_traces.h"
-
 namespace dofla {
 
 RidgeTraces ridge_traces(const Tensor& samples, GramScale scale, std::span<const double> lambdas) {
@@ -13,7 +11,7 @@ RidgeTraces ridge_traces(const Tensor& samples, GramScale scale, std::span<const
           to_string(samples.shape()));
   for (const double lambda : lambdas)
     require(lambda > 0 && std::isfinite(lambda), "λ: expected a positive number, found {}", lambda);
-  return cuda::ridge_traces(samples, scale, lambdas);
+  return cuda::kRidgeTraces.ridge_traces(samples, scale, lambdas);
 }
 
 }  // namespace dofla

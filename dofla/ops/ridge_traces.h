@@ -25,4 +25,12 @@ struct RidgeTraces {
 RidgeTraces ridge_traces(const Tensor& samples,  // [N, J, D], F32, on a GPU
                          GramScale scale, std::span<const double> lambdas);
 
+// What a GPU has to implement; ops/ridge_traces.cc checks the arguments.
+struct RidgeTracesBackend {
+  decltype(&dofla::ridge_traces) ridge_traces;
+};
+namespace cuda {
+extern const RidgeTracesBackend kRidgeTraces;
+}
+
 }  // namespace dofla

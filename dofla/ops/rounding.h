@@ -9,4 +9,12 @@ namespace dofla {
 void round_into(const Tensor& from,  // F32
                 Tensor& to);         // of the same shape and device, F32 or BF16
 
+// What a GPU has to implement; ops/rounding.cc checks the arguments.
+struct RoundingBackend {
+  decltype(&dofla::round_into) round_into;
+};
+namespace cuda {
+extern const RoundingBackend kRounding;
+}
+
 }  // namespace dofla

@@ -1,9 +1,13 @@
 #include "dofla/ops/rows.h"
 
-#include "dofla/ops/cpu/rows.h"
-#include "dofla/ops/cuda/rows.h"
-
 namespace dofla {
+namespace {
+
+const RowsBackend& backend(const Device& device) {
+  return device.is_cuda() ? cuda::kRows : cpu::kRows;
+}
+
+}  // namespace
 
 void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to) {
   require(from.rank() == 2 && to.rank() == 2 && from.size(1) == to.size(1),
@@ -13,8 +17,7 @@ void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to
     require(move.from >= 0 && move.from < from.size(0) && move.to >= 0 && move.to < to.size(0),
             "copy_rows: row {} of {} to row {} of {}", move.from, from.size(0), move.to,
             to.size(0));
-  const auto run = to.device().is_cuda() ? cuda::copy_rows : cpu::copy_rows;
-  run(from, moves, to);
+  backend(to.device()).copy_rows(from, moves, to);
 }
 
 }  // namespace dofla

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/ops/cross_entropy.h"
 #include "dofla/ops/embedding.h"
 #include "dofla/ops/rounding.h"
 

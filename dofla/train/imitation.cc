@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "dofla/ops/cross_entropy.h"
+
 namespace dofla {
 
 double imitation_gradient(const Transformer& model, const Transformer& teacher, const Tensor& ids,

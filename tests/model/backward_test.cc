@@ -6,6 +6,7 @@
 
 #include "dofla/distill/feature_init.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/ops/cross_entropy.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/random_values.h"

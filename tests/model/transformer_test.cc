@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/ops/cross_entropy.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/tolerance.h"
 

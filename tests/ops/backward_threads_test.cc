@@ -2,6 +2,7 @@
 // on another machine.
 #include <gtest/gtest.h>
 
+#include "dofla/ops/cross_entropy.h"
 #include "dofla/ops/embedding.h"
 #include "dofla/ops/linear_attention.h"
 #include "dofla/ops/matmul.h"

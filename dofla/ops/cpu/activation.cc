@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/activation.h"
+#include "dofla/ops/activation.h"
 
 #include <algorithm>
 
@@ -204,8 +204,6 @@ void in_blocks(int64_t count, const Body& body) {
   parallel_rows(blocks, [&](int64_t i) { body(i * kBlock, std::min(kBlock, count - i * kBlock)); });
 }
 
-}  // namespace
-
 void activate(Activation activation, Tensor& x) {
   float* data = x.data<float>();
   in_blocks(x.count(), [&](int64_t i, int64_t n) { activate_block(activation, data + i, n); });
@@ -230,6 +228,11 @@ void add(Tensor& x, const Tensor& y) {
   const float* from = y.data<float>();
   parallel_rows(x.count(), [&](int64_t i) { to[i] += from[i]; });
 }
+
+}  // namespace
+
+const ActivationBackend kActivation = {
+    .activate = activate, .activate_backward = activate_backward, .multiply = multiply, .add = add};
 
 }  // namespace dofla::cpu
 #endif

@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/adam.h"
+#include "dofla/ops/adam.h"
 
 #include <algorithm>
 #include <cmath>
@@ -68,8 +68,6 @@ double squares_of(const Tensor& x) {
   return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
-}  // namespace
-
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
                Tensor& parameter) {
   const AdamFactors factors = adam_factors(options, moments.steps);
@@ -95,6 +93,11 @@ void scale(float factor, Tensor& x) {
     scale_row(factor, std::min(kPart, x.count() - part * kPart), data + part * kPart);
   });
 }
+
+}  // namespace
+
+const AdamBackend kAdam = {
+    .adam_step = adam_step, .sum_of_squares = sum_of_squares, .scale = scale};
 
 }  // namespace dofla::cpu
 #endif

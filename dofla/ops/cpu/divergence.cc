@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/divergence.h"
+#include "dofla/ops/divergence.h"
 
 #include <algorithm>
 #include <vector>
@@ -25,8 +25,6 @@ Divergence compare_row(const float* teacher, const float* student, int64_t targe
           .agree = std::max_element(teacher, teacher + count) - teacher ==
                    std::max_element(student, student + count) - student};
 }
-
-}  // namespace
 
 Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets) {
   const int64_t rows = teacher.size(0), count = teacher.size(1);
@@ -60,5 +58,9 @@ OutputError output_error(const Tensor& teacher, const Tensor& student) {
   for (const OutputError& part : parts) sum.add(part);
   return sum;
 }
+
+}  // namespace
+
+const DivergenceBackend kDivergence = {.divergence = divergence, .output_error = output_error};
 
 }  // namespace dofla::cpu

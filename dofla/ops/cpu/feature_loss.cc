@@ -5,7 +5,7 @@
 // With H_ij = ∂loss / ∂log K̂_ij, the gradients of the log features are
 //   ∂loss / ∂log φ̃_m(q_i) = factor_im Σ_j Y_ij factor_jm,   Y_ij = H_ij / Σ_m factor_im factor_jm,
 // and the same over i for the keys: two more matrix products.
-#include "dofla/ops/cpu/feature_loss.h"
+#include "dofla/ops/feature_loss.h"
 
 #include <algorithm>
 #include <cmath>
@@ -188,8 +188,6 @@ class HeadLoss {
   float log_scale_ = -std::numeric_limits<float>::infinity();
 };
 
-}  // namespace
-
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
                          const FeatureLossOptions& options) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
@@ -224,5 +222,9 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   out.grad_log_alpha = sum_over_batch(grad_log_alpha, static_cast<float>(1 / rows));
   return out;
 }
+
+}  // namespace
+
+const FeatureLossBackend kFeatureLoss = {.feature_loss = feature_loss};
 
 }  // namespace dofla::cpu

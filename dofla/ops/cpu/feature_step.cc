@@ -1,9 +1,8 @@
-#include "dofla/ops/cpu/feature_step.h"
+#include "dofla/ops/feature_step.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
-
-#include "dofla/ops/cpu/adam.h"
 
 namespace dofla::cpu {
 namespace {
@@ -12,8 +11,6 @@ void divide(double norm, Tensor gradient) {
   float* data = gradient.data<float>();
   for (int64_t i = 0; i < gradient.count(); ++i) data[i] = static_cast<float>(data[i] / norm);
 }
-
-}  // namespace
 
 Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad_log_alpha,
                     const FeatureStepOptions& options, FeatureMoments& moments,
@@ -24,8 +21,8 @@ Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad
   bool finite = true;
   for (size_t head = 0; head < features.counts.size(); ++head) {
     const int64_t begin = offsets[head], end = offsets[head + 1];
-    const Tensor own[] = {grad_z.slice(begin, end), grad_log_alpha.slice(begin, end)};
-    double norm = std::sqrt(sum_of_squares(own));
+    const std::array own = {grad_z.slice(begin, end), grad_log_alpha.slice(begin, end)};
+    double norm = std::sqrt(kAdam.sum_of_squares(own));
     if (!std::isfinite(norm) || !std::isfinite(loss.data<double>()[head])) {
       norm = std::numeric_limits<double>::quiet_NaN();
       finite = false;
@@ -36,11 +33,15 @@ Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad
     norms.data<double>()[head] = norm;
   }
   if (finite) {
-    cpu::adam_step(unit_z, {.learning_rate = options.lr_z}, moments.z, features.z);
-    cpu::adam_step(unit_log_alpha, {.learning_rate = options.lr_alpha}, moments.log_alpha,
-                   features.log_alpha);
+    kAdam.adam_step(unit_z, {.learning_rate = options.lr_z}, moments.z, features.z);
+    kAdam.adam_step(unit_log_alpha, {.learning_rate = options.lr_alpha}, moments.log_alpha,
+                    features.log_alpha);
   }
   return norms;
 }
+
+}  // namespace
+
+const FeatureStepBackend kFeatureStep = {.feature_step = feature_step};
 
 }  // namespace dofla::cpu

@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/matmul.h"
+#include "dofla/ops/matmul.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,47 +8,11 @@
 #include "dofla/core/parallel.h"
 #include "dofla/ops/cpu/sgemm.h"
 #include "dofla/ops/cpu/vector_rows.h"
+#include "dofla/ops/cpu/weight_panels.h"
 #include "dofla/ops/cpu/weight_rows.h"
 
 namespace dofla::cpu {
 namespace {
-
-// A panel is a range of outputs: small enough that its widened weights stay in a core's cache
-// while the rows of x pass by, large enough that sgemm runs at its full rate.
-constexpr int64_t kPanelOutputs = 192;
-
-int64_t panel_count(const Linear& linear) {
-  return (linear.outputs() + kPanelOutputs - 1) / kPanelOutputs;
-}
-
-template <class T>
-void widen_panel(const Linear& linear, int64_t begin, int64_t end, float* to) {
-  const T* weight = linear.weight.data<T>();
-  const int64_t inputs = linear.inputs(), outputs = linear.outputs(), width = end - begin;
-  if (!linear.input_major) return widen(weight + begin * inputs, width * inputs, to);
-  for (int64_t k = 0; k < inputs; ++k) widen(weight + k * outputs + begin, width, to + k * width);
-}
-
-// Outputs [begin, end) of all rows, without bias, into y with rows of y_stride.
-void multiply_panel(const Tensor& x, const Linear& linear, int64_t begin, int64_t end, float beta,
-                    std::vector<float>& scratch, float* y, int64_t y_stride) {
-  const int64_t inputs = linear.inputs(), width = end - begin;
-  const float* panel = nullptr;
-  int64_t stride = linear.input_major ? width : inputs;
-  if (linear.weight.dtype() == DType::kF32) {
-    panel = linear.weight.data<float>() + (linear.input_major ? begin : begin * inputs);
-    stride = linear.input_major ? linear.outputs() : inputs;
-  } else {
-    scratch.resize(static_cast<size_t>(width * inputs));
-    if (linear.weight.dtype() == DType::kBF16)
-      widen_panel<BFloat16>(linear, begin, end, scratch.data());
-    else
-      widen_panel<Float16>(linear, begin, end, scratch.data());
-    panel = scratch.data();
-  }
-  sgemm({.transpose_b = !linear.input_major, .beta = beta}, x.size(0), width, inputs,
-        x.data<float>(), inputs, panel, stride, y, y_stride);
-}
 
 void start_with_bias(const Linear& linear, Tensor& y) {
   const int64_t outputs = linear.outputs();
@@ -97,7 +61,37 @@ void multiply_few_rows_input_major(const Tensor& x, const Linear& linear, Tensor
     add_scaled(partial.data() + i * rows * outputs, 1, rows * outputs, y.data<float>());
 }
 
-}  // namespace
+// A task's part of a weight gradient, of a fixed size: the sums come out the same for any number
+// of cores.
+constexpr int64_t kTileRows = 128;
+constexpr int64_t kTileColumns = 512;
+
+int64_t ceil_divide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// to += aᵀ b for a [R, rows] and b [R, columns].
+void add_transposed_product(const Tensor& a, const Tensor& b, float* to) {
+  const int64_t rows = a.size(1), columns = b.size(1);
+  const int64_t across = ceil_divide(columns, kTileColumns);
+  parallel_for(ceil_divide(rows, kTileRows) * across, [&](int64_t task) {
+    const SingleThreaded alone;
+    const int64_t i = task / across * kTileRows, j = task % across * kTileColumns;
+    sgemm({.transpose_a = true, .beta = 1}, std::min(kTileRows, rows - i),
+          std::min(kTileColumns, columns - j), a.size(0), a.data<float>() + i, rows,
+          b.data<float>() + j, columns, to + i * columns + j, columns);
+  });
+}
+
+// to += the sum of the rows.
+void add_rows(const Tensor& rows, float* to) {
+  const int64_t width = rows.size(1);
+  parallel_for(ceil_divide(width, kTileColumns), [&](int64_t task) {
+    const int64_t begin = task * kTileColumns, count = std::min(kTileColumns, width - begin);
+    for (int64_t r = 0; r < rows.size(0); ++r)
+      add_scaled(rows.data<float>() + r * width + begin, 1, count, to + begin);
+  });
+}
 
 void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
   start_with_bias(linear, y);
@@ -106,38 +100,23 @@ void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
                               : multiply_few_rows_output_major(x, linear, y);
   const int64_t outputs = linear.outputs();
   parallel_for(panel_count(linear), [&](int64_t i) {
-    thread_local std::vector<float> scratch;
+    thread_local std::vector<float> widened;
     const int64_t begin = i * kPanelOutputs, end = std::min(outputs, begin + kPanelOutputs);
-    multiply_panel(x, linear, begin, end, 1, scratch, y.data<float>() + begin, outputs);
+    multiply_panel(x, linear, begin, end, 1, widened, y.data<float>() + begin, outputs);
   });
 }
 
-void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
-  const int64_t rows = x.size(0), panels = panel_count(head), outputs = head.outputs();
-  const int64_t* target = targets.data<int64_t>();
-  const float* bias = head.bias.defined() ? std::as_const(head.bias).data<float>() : nullptr;
-  // Every panel leaves a log-sum-exp a row; they are joined in order, whoever computed them.
-  std::vector<float> panel_lse(static_cast<size_t>(rows * panels));
-  std::vector<float> target_logit(static_cast<size_t>(rows));
-  parallel_for(panels, [&](int64_t i) {
-    thread_local std::vector<float> scratch, logits;
-    const int64_t begin = i * kPanelOutputs, end = std::min(outputs, begin + kPanelOutputs);
-    const int64_t width = end - begin;
-    logits.resize(static_cast<size_t>(rows * width));
-    multiply_panel(x, head, begin, end, 0, scratch, logits.data(), width);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* row = logits.data() + r * width;
-      if (bias != nullptr)
-        for (int64_t n = 0; n < width; ++n) row[n] += bias[begin + n];
-      if (target[r] >= begin && target[r] < end)
-        target_logit[static_cast<size_t>(r)] = row[target[r] - begin];
-      panel_lse[static_cast<size_t>(r * panels + i)] = log_sum_exp(row, width);
-    }
-  });
-  for (int64_t r = 0; r < rows; ++r) {
-    const float lse = log_sum_exp(panel_lse.data() + r * panels, panels);
-    loss.data<float>()[r] = lse - target_logit[static_cast<size_t>(r)];
-  }
+void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
+  float* weight = gradient.weight.data<float>();
+  if (gradient.input_major)
+    add_transposed_product(x, grad_y, weight);
+  else
+    add_transposed_product(grad_y, x, weight);
+  if (gradient.bias.defined()) add_rows(grad_y, gradient.bias.data<float>());
 }
+
+}  // namespace
+
+const MatmulBackend kMatmul = {.matmul = matmul, .add_weight_gradient = add_weight_gradient};
 
 }  // namespace dofla::cpu

@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/norm.h"
+#include "dofla/ops/norm.h"
 
 #include <cmath>
 
@@ -75,6 +75,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace dofla::cpu {
+namespace {
 
 HWY_EXPORT(LayerNormRow);
 HWY_EXPORT(RmsNormRow);
@@ -100,6 +101,10 @@ void rms_norm(const Tensor& x, const Tensor& weight, double epsilon, Tensor& y) 
     (from + r * width, weight.data<float>(), epsilon, width, to + r * width);
   });
 }
+
+}  // namespace
+
+const NormForward kNorm = {.layer_norm = layer_norm, .rms_norm = rms_norm};
 
 }  // namespace dofla::cpu
 #endif

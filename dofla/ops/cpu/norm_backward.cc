@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "dofla/core/parallel.h"
-#include "dofla/ops/cpu/norm.h"
 #include "dofla/ops/cpu/vector_rows.h"
+#include "dofla/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dofla/ops/cpu/norm_backward.cc"
@@ -99,8 +99,6 @@ void norm_backward(const Tensor& x, const Tensor& weight, bool centered, double 
   }
 }
 
-}  // namespace
-
 void layer_norm_backward(const Tensor& x, const Tensor& weight, double epsilon,
                          const Tensor& grad_y, Tensor& grad_x, Tensor* grad_weight,
                          Tensor* grad_bias) {
@@ -111,6 +109,11 @@ void rms_norm_backward(const Tensor& x, const Tensor& weight, double epsilon, co
                        Tensor& grad_x, Tensor* grad_weight) {
   norm_backward(x, weight, false, epsilon, grad_y, grad_x, grad_weight, nullptr);
 }
+
+}  // namespace
+
+const NormBackward kNormBackward = {.layer_norm = layer_norm_backward,
+                                    .rms_norm = rms_norm_backward};
 
 }  // namespace dofla::cpu
 #endif

@@ -1,10 +1,11 @@
-#include "dofla/ops/cpu/rows.h"
+#include "dofla/ops/rows.h"
 
 #include <algorithm>
 
 #include "dofla/core/parallel.h"
 
 namespace dofla::cpu {
+namespace {
 
 void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to) {
   const Tensor plain = from.to(DType::kF32);
@@ -16,5 +17,9 @@ void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to
     std::copy_n(source + move.from * D, D, target + move.to * D);
   });
 }
+
+}  // namespace
+
+const RowsBackend kRows = {.copy_rows = copy_rows};
 
 }  // namespace dofla::cpu

@@ -1,9 +1,10 @@
-#include "dofla/ops/cuda/activation.h"
+#include "dofla/ops/activation.h"
 
 #include "dofla/ops/cuda/element_kernels.h"
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
+namespace {
 
 void activate(Activation activation, Tensor& x) {
   cuda_check(launch_activation(activation, element_of(x), x.count(), x.mutable_raw(), stream_of(x)),
@@ -24,5 +25,10 @@ void multiply(Tensor& x, const Tensor& y) {
 void add(Tensor& x, const Tensor& y) {
   cuda_check(launch_add(element_of(x), x.count(), y.raw(), x.mutable_raw(), stream_of(x)), "add");
 }
+
+}  // namespace
+
+const ActivationBackend kActivation = {
+    .activate = activate, .activate_backward = activate_backward, .multiply = multiply, .add = add};
 
 }  // namespace dofla::cuda

@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/adam.h"
+#include "dofla/ops/adam.h"
 
 #include <numeric>
 
@@ -6,6 +6,7 @@
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
+namespace {
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
                Tensor& parameter) {
@@ -32,5 +33,10 @@ double sum_of_squares(std::span<const Tensor> all) {
 void scale(float factor, Tensor& x) {
   cuda_check(launch_scale(factor, x.count(), mutable_floats(x), stream_of(x)), "scale");
 }
+
+}  // namespace
+
+const AdamBackend kAdam = {
+    .adam_step = adam_step, .sum_of_squares = sum_of_squares, .scale = scale};
 
 }  // namespace dofla::cuda

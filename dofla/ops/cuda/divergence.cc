@@ -1,9 +1,10 @@
-#include "dofla/ops/cuda/divergence.h"
+#include "dofla/ops/divergence.h"
 
 #include "dofla/ops/cuda/cross_entropy_kernels.h"
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
+namespace {
 
 Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets) {
   const int64_t rows = teacher.size(0);
@@ -39,5 +40,9 @@ OutputError output_error(const Tensor& teacher, const Tensor& student) {
   }
   return sum;
 }
+
+}  // namespace
+
+const DivergenceBackend kDivergence = {.divergence = divergence, .output_error = output_error};
 
 }  // namespace dofla::cuda

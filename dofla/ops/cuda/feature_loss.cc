@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/feature_loss.h"
+#include "dofla/ops/feature_loss.h"
 
 #include "dofla/ops/cuda/feature_loss_kernels.h"
 #include "dofla/ops/cuda/head_tensors.h"
@@ -17,8 +17,6 @@ PairLoss pair_loss(FeatureLossKind kind) {
   }
   throw std::invalid_argument("feature loss: unknown kind");
 }
-
-}  // namespace
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
                          const FeatureLossOptions& options) {
@@ -49,5 +47,9 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
              "feature loss");
   return out;
 }
+
+}  // namespace
+
+const FeatureLossBackend kFeatureLoss = {.feature_loss = feature_loss};
 
 }  // namespace dofla::cuda

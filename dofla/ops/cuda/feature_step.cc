@@ -1,9 +1,10 @@
-#include "dofla/ops/cuda/feature_step.h"
+#include "dofla/ops/feature_step.h"
 
 #include "dofla/ops/cuda/feature_step_kernels.h"
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
+namespace {
 
 Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad_log_alpha,
                     const FeatureStepOptions& options, FeatureMoments& moments,
@@ -29,5 +30,9 @@ Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad
   cuda_check(launch_feature_step(arguments, stream_of(features.z)), "feature step");
   return norms;
 }
+
+}  // namespace
+
+const FeatureStepBackend kFeatureStep = {.feature_step = feature_step};
 
 }  // namespace dofla::cuda

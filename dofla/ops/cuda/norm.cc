@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/norm.h"
+#include "dofla/ops/norm.h"
 
 #include "dofla/ops/cuda/norm_kernels.h"
 #include "dofla/ops/cuda/tensors.h"
@@ -26,8 +26,6 @@ void norm_backward(const NormArguments& how, const Tensor& grad_y, Tensor& grad_
              "norm backward");
 }
 
-}  // namespace
-
 void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
                 Tensor& y) {
   cuda_check(
@@ -51,5 +49,11 @@ void rms_norm_backward(const Tensor& x, const Tensor& weight, double epsilon, co
                        Tensor& grad_x, Tensor* grad_weight) {
   norm_backward(arguments(x, weight, epsilon, false), grad_y, grad_x, grad_weight, nullptr);
 }
+
+}  // namespace
+
+const NormForward kNorm = {.layer_norm = layer_norm, .rms_norm = rms_norm};
+const NormBackward kNormBackward = {.layer_norm = layer_norm_backward,
+                                    .rms_norm = rms_norm_backward};
 
 }  // namespace dofla::cuda

@@ -2,7 +2,7 @@
 // blocks of all heads at once, which cuBLASLt does on the tensor cores. cuSOLVER has nothing of the
 // kind: its batched factorisation is for matrices of a few dozen rows, the other takes one matrix
 // at a time, and neither inverts triangles.
-#include "dofla/ops/cuda/ridge_traces.h"
+#include "dofla/ops/ridge_traces.h"
 
 #include <algorithm>
 #include <numeric>
@@ -141,8 +141,6 @@ int64_t heads_together(CudaContext& context, const Tensor& samples) {
   return std::clamp<int64_t>(fit, 1, std::min(samples.size(0), kMostTogether));
 }
 
-}  // namespace
-
 RidgeTraces ridge_traces(const Tensor& samples, GramScale scale, std::span<const double> lambdas) {
   CudaContext& context = samples.device().context();
   const int64_t N = samples.size(0), J = samples.size(1), D = samples.size(2);
@@ -181,5 +179,9 @@ RidgeTraces ridge_traces(const Tensor& samples, GramScale scale, std::span<const
   }
   return traces;
 }
+
+}  // namespace
+
+const RidgeTracesBackend kRidgeTraces = {.ridge_traces = ridge_traces};
 
 }  // namespace dofla::cuda

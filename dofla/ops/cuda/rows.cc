@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/rows.h"
+#include "dofla/ops/rows.h"
 
 #include <algorithm>
 
@@ -6,6 +6,7 @@
 #include "dofla/ops/cuda/tensors.h"
 
 namespace dofla::cuda {
+namespace {
 
 void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to) {
   const auto count = static_cast<int64_t>(moves.size());
@@ -19,5 +20,9 @@ void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to
                               stream_of(to)),
              "copying rows");
 }
+
+}  // namespace
+
+const RowsBackend kRows = {.copy_rows = copy_rows};
 
 }  // namespace dofla::cuda

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "dofla/ops/activation.h"
+#include "dofla/ops/cross_entropy.h"
 #include "dofla/ops/divergence.h"
 #include "dofla/ops/embedding.h"
 #include "dofla/ops/heads.h"

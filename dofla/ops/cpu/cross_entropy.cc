@@ -1,49 +1,46 @@
+#include "dofla/ops/cross_entropy.h"
+
 #include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>
 
 #include "dofla/core/parallel.h"
-#include "dofla/ops/cpu/matmul.h"
-#include "dofla/ops/cpu/sgemm.h"
 #include "dofla/ops/cpu/vector_rows.h"
+#include "dofla/ops/cpu/weight_panels.h"
 
 namespace dofla::cpu {
 namespace {
 
-// A task's part of a weight gradient, of a fixed size: the sums come out the same for any number
-// of cores.
-constexpr int64_t kTileRows = 128;
-constexpr int64_t kTileColumns = 512;
-
 // All logits that exist at a time: 64 MiB.
 constexpr int64_t kLogits = int64_t{1} << 24;
 
-int64_t ceil_divide(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
-// to += aᵀ b for a [R, rows] and b [R, columns].
-void add_transposed_product(const Tensor& a, const Tensor& b, float* to) {
-  const int64_t rows = a.size(1), columns = b.size(1);
-  const int64_t across = ceil_divide(columns, kTileColumns);
-  parallel_for(ceil_divide(rows, kTileRows) * across, [&](int64_t task) {
-    const SingleThreaded alone;
-    const int64_t i = task / across * kTileRows, j = task % across * kTileColumns;
-    sgemm({.transpose_a = true, .beta = 1}, std::min(kTileRows, rows - i),
-          std::min(kTileColumns, columns - j), a.size(0), a.data<float>() + i, rows,
-          b.data<float>() + j, columns, to + i * columns + j, columns);
+void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
+  const int64_t rows = x.size(0), panels = panel_count(head), outputs = head.outputs();
+  const int64_t* target = targets.data<int64_t>();
+  const float* bias = head.bias.defined() ? std::as_const(head.bias).data<float>() : nullptr;
+  // Every panel leaves a log-sum-exp a row; they are joined in order, whoever computed them.
+  std::vector<float> panel_lse(static_cast<size_t>(rows * panels));
+  std::vector<float> target_logit(static_cast<size_t>(rows));
+  parallel_for(panels, [&](int64_t i) {
+    thread_local std::vector<float> widened, logits;
+    const int64_t begin = i * kPanelOutputs, end = std::min(outputs, begin + kPanelOutputs);
+    const int64_t width = end - begin;
+    logits.resize(static_cast<size_t>(rows * width));
+    multiply_panel(x, head, begin, end, 0, widened, logits.data(), width);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* row = logits.data() + r * width;
+      if (bias != nullptr)
+        for (int64_t n = 0; n < width; ++n) row[n] += bias[begin + n];
+      if (target[r] >= begin && target[r] < end)
+        target_logit[static_cast<size_t>(r)] = row[target[r] - begin];
+      panel_lse[static_cast<size_t>(r * panels + i)] = log_sum_exp(row, width);
+    }
   });
-}
-
-// to += the sum of the rows.
-void add_rows(const Tensor& rows, float* to) {
-  const int64_t width = rows.size(1);
-  parallel_for(ceil_divide(width, kTileColumns), [&](int64_t task) {
-    const int64_t begin = task * kTileColumns, count = std::min(kTileColumns, width - begin);
-    for (int64_t r = 0; r < rows.size(0); ++r)
-      add_scaled(rows.data<float>() + r * width + begin, 1, count, to + begin);
-  });
+  for (int64_t r = 0; r < rows; ++r) {
+    const float lse = log_sum_exp(panel_lse.data() + r * panels, panels);
+    loss.data<float>()[r] = lse - target_logit[static_cast<size_t>(r)];
+  }
 }
 
 // Replaces a row of logits by grad_loss · (softmax − the target's unit vector); returns the loss.
@@ -93,25 +90,14 @@ void head_backward(const Tensor& x, const Linear& head, const Tensor& grad_loss,
     const std::span<const int64_t> some(wanted.data() + begin, count);
     const Tensor rows = picked_rows(x, some);
     Tensor logits({rows.size(0), vocabulary}), grad_rows(rows.shape());
-    cpu::matmul(rows, head, logits);
+    kMatmul.matmul(rows, head, logits);
     differentiate(some, logits);
-    cpu::matmul(logits, transposed(head), grad_rows);
+    kMatmul.matmul(logits, transposed(head), grad_rows);
     for (size_t i = 0; i < count; ++i)
       std::copy_n(grad_rows.data<float>() + static_cast<int64_t>(i) * width, width,
                   gradients.x.data<float>() + some[i] * width);
-    if (head_gradient != nullptr) cpu::add_weight_gradient(rows, logits, *head_gradient);
+    if (head_gradient != nullptr) kMatmul.add_weight_gradient(rows, logits, *head_gradient);
   }
-}
-
-}  // namespace
-
-void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
-  float* weight = gradient.weight.data<float>();
-  if (gradient.input_major)
-    add_transposed_product(x, grad_y, weight);
-  else
-    add_transposed_product(grad_y, x, weight);
-  if (gradient.bias.defined()) add_rows(grad_y, gradient.bias.data<float>());
 }
 
 void cross_entropy_backward(const Tensor& x, const Linear& head, const Tensor& targets,
@@ -141,7 +127,7 @@ void imitation_backward(const Tensor& x, const Linear& head, const Tensor& teach
   head_backward(x, head, grad_loss, gradients, head_gradient,
                 [&](std::span<const int64_t> rows, Tensor& logits) {
                   Tensor teacher(logits.shape());
-                  cpu::matmul(picked_rows(teacher_x, rows), teacher_head, teacher);
+                  kMatmul.matmul(picked_rows(teacher_x, rows), teacher_head, teacher);
                   float *all = logits.data<float>(), *said = teacher.data<float>();
                   parallel_rows(logits.size(0), [&](int64_t i) {
                     const int64_t row = rows[static_cast<size_t>(i)], at = i * vocabulary;
@@ -149,5 +135,11 @@ void imitation_backward(const Tensor& x, const Linear& head, const Tensor& teach
                   });
                 });
 }
+
+}  // namespace
+
+const CrossEntropyBackend kCrossEntropy = {.cross_entropy = cross_entropy,
+                                           .cross_entropy_backward = cross_entropy_backward,
+                                           .imitation_backward = imitation_backward};
 
 }  // namespace dofla::cpu

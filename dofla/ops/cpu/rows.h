@@ -1,9 +1,0 @@
-#pragma once
-
-#include "dofla/ops/rows.h"
-
-namespace dofla::cpu {
-
-void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to);
-
-}  // namespace dofla::cpu

@@ -1,0 +1,30 @@
+// Linked instead of ops/cuda where dofla is built without CUDA. No tensor can then be on a GPU, so
+// that nothing calls these: they let the operations pick their device without #ifdef.
+#include "dofla/ops/activation.h"
+#include "dofla/ops/adam.h"
+#include "dofla/ops/cross_entropy.h"
+#include "dofla/ops/divergence.h"
+#include "dofla/ops/feature_loss.h"
+#include "dofla/ops/feature_step.h"
+#include "dofla/ops/matmul.h"
+#include "dofla/ops/norm.h"
+#include "dofla/ops/ridge_traces.h"
+#include "dofla/ops/rounding.h"
+#include "dofla/ops/rows.h"
+
+namespace dofla::cuda {
+
+const ActivationBackend kActivation = {};
+const AdamBackend kAdam = {};
+const CrossEntropyBackend kCrossEntropy = {};
+const DivergenceBackend kDivergence = {};
+const FeatureLossBackend kFeatureLoss = {};
+const FeatureStepBackend kFeatureStep = {};
+const MatmulBackend kMatmul = {};
+const NormForward kNorm = {};
+const NormBackward kNormBackward = {};
+const RidgeTracesBackend kRidgeTraces = {};
+const RoundingBackend kRounding = {};
+const RowsBackend kRows = {};
+
+}  // namespace dofla::cuda
