@@ -32,7 +32,7 @@ HWY_INLINE Vector sigmoid(Vector x) {
   return hn::Div(one, hn::Add(one, exp_of_minus(x)));
 }
 
-// s and 1 − s, both to the last digits: near 1 the difference would leave none of the second.
+// s and 1 − s, both to full precision: near s = 1 the difference would cancel.
 struct SigmoidPair {
   Vector s, rest;
 };
@@ -74,7 +74,7 @@ HWY_INLINE Vector clamp(Vector x, float limit) {
   return hn::Clamp(x, constant(-limit), constant(limit));
 }
 
-// Runs body over count floats; the rest past the last full vector goes through a padded one.
+// Applies body to count floats; the last, partial vector is padded.
 template <class Body>
 HWY_INLINE void map(float* x, int64_t count, const Body& body) {
   const Floats d;

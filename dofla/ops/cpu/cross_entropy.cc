@@ -19,7 +19,8 @@ void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, T
   const int64_t rows = x.size(0), panels = panel_count(head), outputs = head.outputs();
   const int64_t* target = targets.data<int64_t>();
   const float* bias = head.bias.defined() ? std::as_const(head.bias).data<float>() : nullptr;
-  // Every panel leaves a log-sum-exp a row; they are joined in order, whoever computed them.
+  // Every panel leaves one log-sum-exp a row; they are merged in order, whichever thread computed
+  // them.
   std::vector<float> panel_lse(static_cast<size_t>(rows * panels));
   std::vector<float> target_logit(static_cast<size_t>(rows));
   parallel_for(panels, [&](int64_t i) {

@@ -1,10 +1,6 @@
-// K̂ is a sum of products of bounded factors (feature_loss_factors.h), one matrix product for a
-// block of queries. A pair whose factors nowhere meet, so that its sum vanishes, is computed alone
-// from its log features, unless it is negligible in its row.
-//
-// With H_ij = ∂loss / ∂log K̂_ij, the gradients of the log features are
-//   ∂loss / ∂log φ̃_m(q_i) = factor_im Σ_j Y_ij factor_jm,   Y_ij = H_ij / Σ_m factor_im factor_jm,
-// and the same over i for the keys: two more matrix products.
+// docs/kernels.md, "Feature losses": K̂ is a sum of products of bounded factors, one matrix product
+// for a block of queries. Vanished products are computed alone from their log features, unless they
+// are negligible in their row. The gradients are two more matrix products, equation (5).
 #include "dofla/ops/feature_loss.h"
 
 #include <algorithm>
@@ -22,7 +18,7 @@ namespace {
 
 constexpr int64_t kBlock = 64;  // queries at a time: two tiles of [64, 1024] stay in a core's cache
 
-// What is e^-25 of its row's largest has no part in the loss.
+// A pair below e^-25 of the largest of its row is negligible.
 constexpr float kNegligible = 25.0f;
 
 // K̂ may exceed the l2 scale by this much (as a logarithm) before the scale follows.
@@ -34,8 +30,8 @@ struct Scratch {
   std::vector<float> query_gradient, key_gradient;  // [T, M]: of log φ̃
   std::vector<float> teacher, student;              // [kBlock, T]
   std::vector<float> logits, shift;                 // [T]
-  std::vector<int64_t> small;                       // [T]: the keys of pairs whose sum vanished,
-  std::vector<float> small_logs;                    //      and its logarithm
+  std::vector<int64_t> vanished;                    // [T]: the keys of vanished products
+  std::vector<float> vanished_logs;                 // [T]: and their logarithms
   std::vector<float> block_sums;                    // [kBlock, M]
   std::vector<float> key_sums;                      // [T, M]: Σ_i Y_ij factor_im
 };
@@ -63,8 +59,8 @@ class HeadLoss {
     s_.teacher.resize(static_cast<size_t>(kBlock * tokens));
     s_.student.resize(static_cast<size_t>(kBlock * tokens));
     s_.logits.resize(static_cast<size_t>(tokens));
-    s_.small.resize(static_cast<size_t>(tokens));
-    s_.small_logs.resize(static_cast<size_t>(tokens));
+    s_.vanished.resize(static_cast<size_t>(tokens));
+    s_.vanished_logs.resize(static_cast<size_t>(tokens));
     s_.block_sums.resize(static_cast<size_t>(kBlock * count));
     for (int64_t first = 0; first < tokens; first += kBlock)
       block(first, std::min(first + kBlock, tokens));
@@ -102,14 +98,14 @@ class HeadLoss {
     float* teacher = s_.teacher.data() + (i - first) * keys;
     float* product = s_.student.data() + (i - first) * keys;
     float* logits = s_.logits.data();
-    const int64_t small =
-        row_logits(product, s_.shift.data(), kSmallestProduct, logits, s_.small.data(), n);
-    const int64_t alone = small == 0 ? 0 : small_logits(teacher, i, small);
+    const int64_t vanished =
+        row_logits(product, s_.shift.data(), kSmallestProduct, logits, s_.vanished.data(), n);
+    const int64_t resolved = vanished == 0 ? 0 : resolve_vanished(teacher, i, vanished);
     const double loss = objective(teacher, logits, i, first, keys);  // may rescale loss_
     loss_ += loss;
-    for (int64_t at = 0; at < alone; ++at) add_gradient_of_small(i, at);
-    for (int64_t at = 0; at < small; ++at) {
-      const int64_t j = s_.small[static_cast<size_t>(at)];
+    for (int64_t at = 0; at < resolved; ++at) add_gradient_of_vanished(i, at);
+    for (int64_t at = 0; at < vanished; ++at) {
+      const int64_t j = s_.vanished[static_cast<size_t>(at)];
       logits[j] = 0;
       product[j] = 1;
     }
@@ -117,37 +113,37 @@ class HeadLoss {
     std::fill(product + n, product + keys, 0.0f);
   }
 
-  // The logits of row i's pairs whose sums vanished, computed alone; or at most those where teacher
-  // and student agree that the pair is negligible in its row. Returns how many were computed, and
+  // The logits of row i's vanished pairs from their logarithms. Where the pair is negligible for
+  // teacher and student, the logit becomes its upper bound. Returns how many were computed, and
   // puts their keys first.
-  int64_t small_logits(const float* teacher, int64_t i, int64_t small) {
+  int64_t resolve_vanished(const float* teacher, int64_t i, int64_t vanished) {
     const int64_t count = task_.features.count, n = visible(i);
     float* logits = s_.logits.data();
-    for (int64_t at = 0; at < small; ++at)
-      logits[s_.small[static_cast<size_t>(at)]] = -std::numeric_limits<float>::infinity();
+    for (int64_t at = 0; at < vanished; ++at)
+      logits[s_.vanished[static_cast<size_t>(at)]] = -std::numeric_limits<float>::infinity();
     const float least_teacher = row_max(teacher, n) - kNegligible;
     const float least_student = row_max(logits, n) - kNegligible;
-    int64_t alone = 0;
-    for (int64_t at = 0; at < small; ++at) {
-      const int64_t j = s_.small[static_cast<size_t>(at)];
-      const float most = kLogSmallestProduct + s_.shift[static_cast<size_t>(j)];
-      if (teacher[j] < least_teacher && most < least_student) {
-        logits[j] = most;
+    int64_t resolved = 0;
+    for (int64_t at = 0; at < vanished; ++at) {
+      const int64_t j = s_.vanished[static_cast<size_t>(at)];
+      const float bound = kLogSmallestProduct + s_.shift[static_cast<size_t>(j)];
+      if (teacher[j] < least_teacher && bound < least_student) {
+        logits[j] = bound;
         continue;
       }
-      float& log = s_.small_logs[static_cast<size_t>(alone)];
+      float& log = s_.vanished_logs[static_cast<size_t>(resolved)];
       log = log_sum_exp_of_sum(s_.query.logs.data() + i * count, s_.key.logs.data() + j * count,
                                count);
       logits[j] = log + s_.key.peak[static_cast<size_t>(j)];
-      std::swap(s_.small[static_cast<size_t>(at)], s_.small[static_cast<size_t>(alone++)]);
+      std::swap(s_.vanished[static_cast<size_t>(at)], s_.vanished[static_cast<size_t>(resolved++)]);
     }
-    return alone;
+    return resolved;
   }
 
-  void add_gradient_of_small(int64_t i, int64_t at) {
-    const int64_t count = task_.features.count, j = s_.small[static_cast<size_t>(at)];
+  void add_gradient_of_vanished(int64_t i, int64_t at) {
+    const int64_t count = task_.features.count, j = s_.vanished[static_cast<size_t>(at)];
     add_pair_gradient(s_.query.logs.data() + i * count, s_.key.logs.data() + j * count,
-                      s_.small_logs[static_cast<size_t>(at)], s_.logits[static_cast<size_t>(j)],
+                      s_.vanished_logs[static_cast<size_t>(at)], s_.logits[static_cast<size_t>(j)],
                       s_.query_gradient.data() + i * count, s_.key_gradient.data() + j * count,
                       count);
   }
@@ -170,7 +166,7 @@ class HeadLoss {
     return l2_row(teacher, logits, log_scale_, n);
   }
 
-  // The l2 scale is known only at the end: what was summed under a smaller one is brought up to it.
+  // The l2 scale is known only at the end: sums under a smaller one are rescaled.
   void raise_scale(float wanted, int64_t i, int64_t first, int64_t keys) {
     const float factor = std::exp(2 * (log_scale_ - wanted));
     const int64_t count = task_.features.count;

@@ -70,7 +70,7 @@ double L2Row(float* teacher, float* student, float log_scale, int64_t n) {
     loss = hn::MulAdd(error, error, loss);
     return hn::Mul(hn::Add(error, error), k_hat);
   };
-  // What the last vector lacks must not count: -inf, not 0, stands in for it.
+  // The last vector is padded with -inf, not 0, so that the padding does not count.
   int64_t i = 0;
   for (; i + lanes() <= n; i += lanes())
     store(step(load(teacher + i), load(student + i)), student + i);
@@ -81,7 +81,7 @@ double L2Row(float* teacher, float* student, float log_scale, int64_t n) {
 }
 
 int64_t RowLogits(const float* product, const float* shift, float smallest, float* logits,
-                  int64_t* small, int64_t n) {
+                  int64_t* vanished, int64_t n) {
   const Floats d;
   const Vector limit = hn::Set(d, smallest);
   int64_t found = 0;
@@ -91,7 +91,7 @@ int64_t RowLogits(const float* product, const float* shift, float smallest, floa
     const Vector x = whole ? load(product + i) : load_part(product + i, count, 1.0f);
     if (!hn::AllFalse(d, hn::Lt(x, limit))) {
       for (int64_t j = i; j < i + count; ++j)
-        if (product[j] < smallest) small[found++] = j;
+        if (product[j] < smallest) vanished[found++] = j;
     }
     const Vector y = log(hn::Max(x, limit));
     const Vector kept = hn::IfThenElse(hn::IsNaN(x), x, y);
@@ -158,8 +158,8 @@ double l2_row(float* teacher, float* student, float log_scale, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(L2Row)(teacher, student, log_scale, n);
 }
 int64_t row_logits(const float* product, const float* shift, float smallest, float* logits,
-                   int64_t* small, int64_t n) {
-  return HWY_DYNAMIC_DISPATCH(RowLogits)(product, shift, smallest, logits, small, n);
+                   int64_t* vanished, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(RowLogits)(product, shift, smallest, logits, vanished, n);
 }
 void divide_row(const float* gradient, float* product, int64_t n) {
   HWY_DYNAMIC_DISPATCH(DivideRow)(gradient, product, n);

@@ -14,10 +14,10 @@ double attention_mse_row(float* teacher, float* student, int64_t n);
 // (K − K̂)² with both divided by exp(log_scale).
 double l2_row(float* teacher, float* student, float log_scale, int64_t n);
 
-// logits[j] = log(product[j]) + shift[j]. Returns how many products are too small for that and
-// writes their indices to `small`, which has room for n.
+// logits[j] = log(product[j]) + shift[j]. Returns how many products have vanished (are smaller than
+// `smallest`) and writes their indices to `vanished`, which holds n.
 int64_t row_logits(const float* product, const float* shift, float smallest, float* logits,
-                   int64_t* small, int64_t n);
+                   int64_t* vanished, int64_t n);
 
 // product[j] = gradient[j] / product[j].
 void divide_row(const float* gradient, float* product, int64_t n);

@@ -1,8 +1,6 @@
-// With D_i the denominator of row i, g_i its output's gradient and e_i = g_i·out_i, every pair j ≤
-// i receives ∂loss / ∂log(φ̃_m(q_i) φ̃_m(k_j)) = ψ_im φ̃_m(k_j) (g_i·v_j − e_i), where ψ_im = φ̃_m(q_i)
-// / D_i. The queries' gradients sum over earlier keys and come with a forward sweep; those of keys
-// and values sum over later queries and come with a backward sweep, which carries Σ_i ψ_im g_i and
-// Σ_i ψ_im e_i the way the state carries its sums. A weight ψ φ̃ is never above 1.
+// docs/kernels.md, "The backward sweeps", equations (7) and (8): a forward sweep computes the
+// gradients of queries, which sum over earlier keys, and a backward sweep those of keys and values,
+// which sum over later queries.
 #include <algorithm>
 #include <cmath>
 #include <limits>

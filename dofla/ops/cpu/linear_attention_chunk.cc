@@ -8,8 +8,7 @@
 namespace dofla::cpu {
 namespace {
 
-// e^-60. Factors are at most 1 and vanish below e^-87, so a term that vanished is smaller than
-// e^-27 of any denominator above this.
+// e^-60: docs/kernels.md, "Chunks".
 constexpr float kSmallestDenominator = 8.7565e-27f;
 
 }  // namespace

@@ -28,7 +28,7 @@ HWY_INLINE float dot_product(const float* x, const float* y, int64_t n) {
   return lanes_sum(fold(n, hn::Zero(Floats()), 0.0f, step, x, y));
 }
 
-// `unit` is room for a row.
+// `unit` is a workspace of one row.
 void NormBackwardRow(const float* x, const float* weight, const float* grad_y, bool centered,
                      double epsilon, int64_t n, float* unit, float* grad_x, float* grad_weight,
                      float* grad_bias) {
@@ -70,16 +70,16 @@ HWY_EXPORT(NormBackwardRow);
 
 constexpr int64_t kBlockRows = 64;
 
-// Every block of rows leaves its own sums for weight and bias; they are added up in order, whoever
-// computed them.
+// Every block of rows leaves its own sums for weight and bias; they are added in order, whichever
+// thread computed them.
 void norm_backward(const Tensor& x, const Tensor& weight, bool centered, double epsilon,
                    const Tensor& grad_y, Tensor& grad_x, Tensor* grad_weight, Tensor* grad_bias) {
   const int64_t width = x.size(-1), rows = x.count() / width;
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
-  const auto room = [&](const Tensor* wanted) {
+  const auto zeros_for = [&](const Tensor* wanted) {
     return std::vector<float>(static_cast<size_t>(wanted == nullptr ? 0 : blocks * width), 0.0f);
   };
-  std::vector<float> weight_sums = room(grad_weight), bias_sums = room(grad_bias);
+  std::vector<float> weight_sums = zeros_for(grad_weight), bias_sums = zeros_for(grad_bias);
   float* to = grad_x.data<float>();
   parallel_for(blocks, [&](int64_t block) {
     thread_local std::vector<float> unit;

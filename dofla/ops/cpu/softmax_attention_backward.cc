@@ -1,6 +1,7 @@
 // With p_i the weights of query i, g_i its output's gradient and d_ij = g_i·v_j,
 //   grad_v_j = Σ_i p_ij g_i,   grad_score_ij = p_ij (d_ij − Σ_l p_il d_il).
-// A tile of queries meets all the keys it sees at once: its scores are then computed only once.
+// A tile of queries is multiplied with all the keys it sees at once, so that its scores are
+// computed only once.
 #include <algorithm>
 #include <cmath>
 #include <vector>

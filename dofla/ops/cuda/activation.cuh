@@ -1,5 +1,5 @@
-// The nonlinearities of feed-forward layers on one number, for the kernels that end with one. The
-// second argument is not used: it lets them stand where sums and products do.
+// The nonlinearities of feed-forward layers on one number, for the epilogues of kernels. The second
+// argument is not used: it gives them the same signature as sums and products.
 #pragma once
 
 #include "dofla/ops/cuda/element_kernels.h"
@@ -18,10 +18,10 @@ struct Gelu {
   __device__ float operator()(float x, float) const { return x * normal_cdf(x); }
 };
 
-constexpr float kTwiceRoot2OverPi = 2 * 0.79788456f;
-constexpr float kCubic = 0.044715f;
-
 struct GeluTanh {  // ½(1 + tanh u) is sigmoid(2u)
+  static constexpr float kTwiceRoot2OverPi = 2 * 0.79788456f;
+  static constexpr float kCubic = 0.044715f;
+
   __device__ float operator()(float x, float) const {
     return x * sigmoid(kTwiceRoot2OverPi * (x + kCubic * x * x * x));
   }

@@ -1,5 +1,5 @@
-// Attention computed in parts that are put together afterwards: keys or features of one head taken
-// by several blocks, and query heads that share a key head.
+// Attention computed in parts that are merged afterwards: keys or features of one head divided
+// among several blocks, and query heads that share a key head.
 #pragma once
 
 #include "dofla/ops/cuda/head_rows.h"

@@ -28,26 +28,27 @@ __global__ void cross_entropy_rows_backward(LogitPanel panel, T* __restrict__ lo
     return factor * (__expf(logit - log_sum) - (i == target ? 1.0f : 0.0f));
   };
   const int64_t packed = packed_part(row, panel.vocabulary);
-  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed; i += kThreads * Pack<T>::kSize) {
+  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed;
+       i += LogitBlock::kThreads * Pack<T>::kSize) {
     Pack<T> pack = load_pack(row + i);
 #pragma unroll
     for (int j = 0; j < Pack<T>::kSize; ++j) pack.values[j] = gradient(i + j, pack.values[j]);
     store_pack(pack, row + i);
   }
-  for (int64_t i = packed + threadIdx.x; i < panel.vocabulary; i += kThreads)
+  for (int64_t i = packed + threadIdx.x; i < panel.vocabulary; i += LogitBlock::kThreads)
     row[i] = from_float<T>(gradient(i, to_float(row[i])));
 }
 
 constexpr int kCopied = 4;  // elements of a thread
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(LogitBlock::kThreads)
     copy_panel(LogitPanel panel, const T* __restrict__ logits, const void* __restrict__ bias,
                Element bias_element, T* __restrict__ y) {
   const int64_t row = blockIdx.y;
 #pragma unroll
   for (int i = 0; i < kCopied; ++i) {
-    const int64_t n = (blockIdx.x * int64_t{kCopied} + i) * kThreads + threadIdx.x;
+    const int64_t n = (blockIdx.x * int64_t{kCopied} + i) * LogitBlock::kThreads + threadIdx.x;
     if (n >= panel.vocabulary) return;
     T value = logits[row * panel.stride + n];
     if (bias != nullptr)
@@ -66,7 +67,7 @@ cudaError_t launch_cross_entropy_rows(const LogitPanel& panel, const void* logit
   return with_type(panel.element, [&](auto zero) {
     using T = decltype(zero);
     if (panel.rows > 0)
-      cross_entropy_rows<<<static_cast<unsigned>(panel.rows), kThreads, 0, stream>>>(
+      cross_entropy_rows<<<static_cast<unsigned>(panel.rows), LogitBlock::kThreads, 0, stream>>>(
           panel, static_cast<const T*>(logits), targets, loss);
   });
 }
@@ -77,8 +78,9 @@ cudaError_t launch_cross_entropy_rows_backward(const LogitPanel& panel, void* lo
   return with_type(panel.element, [&](auto zero) {
     using T = decltype(zero);
     if (panel.rows > 0)
-      cross_entropy_rows_backward<<<static_cast<unsigned>(panel.rows), kThreads, 0, stream>>>(
-          panel, static_cast<T*>(logits), targets, grad_loss, loss);
+      cross_entropy_rows_backward<<<static_cast<unsigned>(panel.rows), LogitBlock::kThreads, 0,
+                                    stream>>>(panel, static_cast<T*>(logits), targets, grad_loss,
+                                              loss);
   });
 }
 
@@ -87,10 +89,10 @@ cudaError_t launch_copy_panel(const LogitPanel& panel, const void* logits, const
   return with_type(panel.element, [&](auto zero) {
     using T = decltype(zero);
     if (panel.rows > 0)
-      copy_panel<<<dim3(blocks_for(panel.vocabulary, kCopied * kThreads),
+      copy_panel<<<dim3(blocks_for(panel.vocabulary, kCopied * LogitBlock::kThreads),
                         static_cast<unsigned>(panel.rows)),
-                   kThreads, 0, stream>>>(panel, static_cast<const T*>(logits), bias, bias_element,
-                                          static_cast<T*>(y));
+                   LogitBlock::kThreads, 0, stream>>>(panel, static_cast<const T*>(logits), bias,
+                                                      bias_element, static_cast<T*>(y));
   });
 }
 

@@ -5,7 +5,7 @@
 
 namespace dofla::cuda {
 
-// A panel of logits: rows lie `stride` elements apart, which matrix products want to be even.
+// A panel of logits: rows are `stride` elements apart, a multiple that suits matrix products.
 struct LogitPanel {
   Element element;
   int64_t rows, vocabulary, stride;
@@ -26,7 +26,7 @@ cudaError_t launch_imitation_rows_backward(const LogitPanel& panel, const void* 
                                            void* logits, const float* grad_loss, float* loss,
                                            cudaStream_t stream);
 
-// y[r, n] = logits[r, n] + bias[n], without the room between rows.
+// y[r, n] = logits[r, n] + bias[n], without the padding between rows.
 cudaError_t launch_copy_panel(const LogitPanel& panel, const void* logits,
                               const void* bias,  // [vocabulary], or null
                               Element bias_element,

@@ -1,4 +1,4 @@
-// What every product through cuBLASLt goes through: owners of its descriptions and layouts, and the
+// What all products through cuBLASLt share: owners of its descriptions and layouts, and the
 // call itself.
 #pragma once
 
@@ -17,7 +17,7 @@ struct DestroyLt {
 using LtDescription = std::unique_ptr<cublasLtMatmulDescOpaque_t, DestroyLt>;
 using LtLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, DestroyLt>;
 
-// cuBLAS thinks in columns: row-major matrices look transposed to it, and it is asked for
+// cuBLAS is column-major: row-major matrices look transposed to it, and it computes
 // Cᵀ = op(B)ᵀ op(A)ᵀ. These take A, B and C as they are meant.
 LtDescription describe_product(cublasComputeType_t compute, cudaDataType_t scale, bool a_transposed,
                                bool b_transposed);

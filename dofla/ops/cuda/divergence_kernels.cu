@@ -30,7 +30,8 @@ __global__ void imitation_rows_backward(LogitPanel panel, const T* __restrict__ 
   };
   const int64_t packed =
       min(packed_part(row, panel.vocabulary), packed_part(said, panel.vocabulary));
-  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed; i += kThreads * Pack<T>::kSize) {
+  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed;
+       i += LogitBlock::kThreads * Pack<T>::kSize) {
     const Pack<T> teachers = load_pack(said + i);
     Pack<T> pack = load_pack(row + i);
 #pragma unroll
@@ -38,7 +39,7 @@ __global__ void imitation_rows_backward(LogitPanel panel, const T* __restrict__ 
       pack.values[j] = gradient(teachers.values[j], pack.values[j]);
     store_pack(pack, row + i);
   }
-  for (int64_t i = packed + threadIdx.x; i < panel.vocabulary; i += kThreads)
+  for (int64_t i = packed + threadIdx.x; i < panel.vocabulary; i += LogitBlock::kThreads)
     row[i] = from_float<T>(gradient(to_float(said[i]), to_float(row[i])));
   divergence = block_sum(divergence);
   // Rounding can take it a little below 0, where it cannot be.
@@ -46,9 +47,9 @@ __global__ void imitation_rows_backward(LogitPanel panel, const T* __restrict__ 
 }
 
 __device__ int64_t row_argmax(const float* row, int64_t count) {
-  __shared__ Peak peaks[kWarps];
+  __shared__ Peak peaks[LogitBlock::kWarps];
   Peak mine = {-INFINITY, count};
-  for (int64_t i = threadIdx.x; i < count; i += kThreads)
+  for (int64_t i = threadIdx.x; i < count; i += LogitBlock::kThreads)
     if (row[i] > mine.value) mine = {row[i], i};
   const auto keep = [&](float value, int64_t at) {
     if (value > mine.value || (value == mine.value && at < mine.at)) mine = {value, at};
@@ -62,7 +63,7 @@ __device__ int64_t row_argmax(const float* row, int64_t count) {
   __syncthreads();
   if (threadIdx.x % 32 == 0) peaks[threadIdx.x / 32] = mine;
   __syncthreads();
-  for (int w = 0; w < kWarps; ++w) keep(peaks[w].value, peaks[w].at);
+  for (int w = 0; w < LogitBlock::kWarps; ++w) keep(peaks[w].value, peaks[w].at);
   return mine.at;
 }
 
@@ -74,7 +75,7 @@ __global__ void divergence_rows(const float* __restrict__ teacher,
   const float t_sum = row_log_sum(t, vocabulary), s_sum = row_log_sum(s, vocabulary);
   const int64_t t_best = row_argmax(t, vocabulary), s_best = row_argmax(s, vocabulary);
   float kl = 0;
-  for (int64_t i = threadIdx.x; i < vocabulary; i += kThreads) {
+  for (int64_t i = threadIdx.x; i < vocabulary; i += LogitBlock::kThreads) {
     const float log_p = t[i] - t_sum;
     kl += __expf(log_p) * (log_p - (s[i] - s_sum));
   }
@@ -88,19 +89,19 @@ __global__ void divergence_rows(const float* __restrict__ teacher,
   row[3] = t_best == s_best;
 }
 
-// A block adds up every kOutputSums-th stretch of kThreads elements.
+// A block adds up every kOutputSums-th stretch of LogitBlock::kThreads elements.
 template <class T>
 __global__ void output_errors(int64_t count, const T* __restrict__ teacher,
                               const T* __restrict__ student, double* __restrict__ sums) {
   double signal = 0, error = 0;
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
-       i += int64_t{kOutputSums} * kThreads) {
+  for (int64_t i = blockIdx.x * int64_t{LogitBlock::kThreads} + threadIdx.x; i < count;
+       i += int64_t{kOutputSums} * LogitBlock::kThreads) {
     const double wanted = to_float(teacher[i]), off = to_float(student[i]) - wanted;
     signal += wanted * wanted;
     error += off * off;
   }
-  signal = block_total<kThreads>(signal);
-  error = block_total<kThreads>(error);
+  signal = block_total<LogitBlock::kThreads>(signal);
+  error = block_total<LogitBlock::kThreads>(error);
   if (threadIdx.x != 0) return;
   sums[2 * blockIdx.x] = signal;
   sums[2 * blockIdx.x + 1] = error;
@@ -114,8 +115,9 @@ cudaError_t launch_imitation_rows_backward(const LogitPanel& panel, const void* 
   return with_type(panel.element, [&](auto zero) {
     using T = decltype(zero);
     if (panel.rows > 0)
-      imitation_rows_backward<<<static_cast<unsigned>(panel.rows), kThreads, 0, stream>>>(
-          panel, static_cast<const T*>(teacher), static_cast<T*>(logits), grad_loss, loss);
+      imitation_rows_backward<<<static_cast<unsigned>(panel.rows), LogitBlock::kThreads, 0,
+                                stream>>>(panel, static_cast<const T*>(teacher),
+                                          static_cast<T*>(logits), grad_loss, loss);
   });
 }
 
@@ -123,8 +125,8 @@ cudaError_t launch_divergence_rows(const float* teacher, const float* student, i
                                    int64_t vocabulary, const int64_t* targets, double* out,
                                    cudaStream_t stream) {
   if (rows > 0)
-    divergence_rows<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(teacher, student,
-                                                                          vocabulary, targets, out);
+    divergence_rows<<<static_cast<unsigned>(rows), LogitBlock::kThreads, 0, stream>>>(
+        teacher, student, vocabulary, targets, out);
   return cudaGetLastError();
 }
 
@@ -132,8 +134,8 @@ cudaError_t launch_output_errors(Element element, int64_t count, const void* tea
                                  const void* student, double* sums, cudaStream_t stream) {
   return with_type(element, [&](auto zero) {
     using T = decltype(zero);
-    output_errors<<<kOutputSums, kThreads, 0, stream>>>(count, static_cast<const T*>(teacher),
-                                                        static_cast<const T*>(student), sums);
+    output_errors<<<kOutputSums, LogitBlock::kThreads, 0, stream>>>(
+        count, static_cast<const T*>(teacher), static_cast<const T*>(student), sums);
   });
 }
 

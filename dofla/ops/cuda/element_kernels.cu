@@ -48,8 +48,9 @@ struct GeluSlope {
 
 struct GeluTanhSlope {
   __device__ float operator()(float gradient, float x) const {
-    const float s = sigmoid(kTwiceRoot2OverPi * (x + kCubic * x * x * x));
-    return gradient * (s + x * s * (1 - s) * kTwiceRoot2OverPi * (1 + 3 * kCubic * x * x));
+    const float s = sigmoid(GeluTanh::kTwiceRoot2OverPi * (x + GeluTanh::kCubic * x * x * x));
+    return gradient *
+           (s + x * s * (1 - s) * GeluTanh::kTwiceRoot2OverPi * (1 + 3 * GeluTanh::kCubic * x * x));
   }
 };
 

@@ -1,4 +1,5 @@
-// The balance of every feature: how far it is below the peak of the query that is nearest to it.
+// The balance of every feature: how far it is below the peak of the query that is nearest to it
+// (docs/kernels.md, "Balancing").
 #include <algorithm>
 
 #include "dofla/ops/cuda/feature_loss_log_features.cuh"
@@ -21,9 +22,9 @@ __global__ __launch_bounds__(kFactorThreads) void balance_kernel(
   const int last = (head.padded - 1) / kTile;
   float top[2] = {kNothing, kNothing};
   block.fetch_rows(0, 0, rows, step);
-  for (int turn = 0; turn < 2; ++turn) {  // first the peaks, then what is below them
+  for (int pass = 0; pass < 2; ++pass) {  // first the peaks, then the distances to them
     for (int chunk = 0; chunk <= last; ++chunk) {
-      if (turn + chunk > 0) __syncthreads();
+      if (pass + chunk > 0) __syncthreads();
       block.fetch_features(chunk);
       commit_copies();
       wait_for_copies<0>();
@@ -35,11 +36,11 @@ __global__ __launch_bounds__(kFactorThreads) void balance_kernel(
       block.for_each(chunk, rows, [&](int q, int r, int, int) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          if (turn == 0) top[r] = fmaxf(top[r], logs.log[q][r][i]);
+          if (pass == 0) top[r] = fmaxf(top[r], logs.log[q][r][i]);
           below[q][i] = fminf(below[q][i], top[r] - logs.log[q][r][i]);
         }
       });
-      if (turn == 0) continue;
+      if (pass == 0) continue;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const float least = -column_max(-below[i / 4][i % 4]);
@@ -50,7 +51,7 @@ __global__ __launch_bounds__(kFactorThreads) void balance_kernel(
                     __float_as_int(least));
       }
     }
-    if (turn == 0)
+    if (pass == 0)
       for (int r = 0; r < 2; ++r) top[r] = quad_max(top[r]);
   }
 }

@@ -1,4 +1,4 @@
-// Before the pairs: for every query and key its log features, which become a peak and factors
+// Before the pairs: the log features of every query and key, turned into a peak and factors
 // 2^(log φ̃ − peak + kLift), and the sums of K̂ over tiles of keys.
 #include "dofla/ops/cuda/feature_loss_log_features.cuh"
 #include "dofla/ops/cuda/launch.cuh"
@@ -93,7 +93,7 @@ struct FactorBlock : LogFeatures<kParts, kWidth> {
     });
   }
 
-  // Logs of a row of more than one chunk wait in device memory for the row's peak.
+  // Logs of a row of more than one chunk are kept in device memory until the row's peak is known.
   __device__ void keep(const LogTile& logs, int chunk, int token, int rows) const {
     this->for_each(chunk, rows, [&](int q, int r, int row, int m) {
       const float(&l)[4] = logs.log[q][r];
@@ -112,13 +112,14 @@ struct FactorBlock : LogFeatures<kParts, kWidth> {
     return logs;
   }
 
-  // Asks for the rows of a tile, if there is such a tile.
+  // Starts loading the rows of a tile, if there is such a tile.
   __device__ void fetch_tile(int tile) const {
     if (tile < plan.tiles)
       this->fetch_rows(tile % 2, tile * kTile, min(kTile, plan.tokens - tile * kTile), 1);
   }
 
-  // The rows of the tile were asked for; those of the next one, unless it is the last, will be.
+  // The rows of the tile are being loaded already; loads those of the next one, unless it is the
+  // last.
   __device__ void run_tile(int tile, bool keys, bool first_tile, bool last_tile) const {
     const int token = tile * kTile, rows = min(kTile, plan.tokens - token);
     const int last = (head.padded - 1) / kTile;  // chunk of 64 features

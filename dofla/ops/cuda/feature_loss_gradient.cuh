@@ -1,15 +1,16 @@
 // From the weights Y of pairs to the gradients of features:
 //   log feature m of query i: F_im Σ_j Y_ij G_jm       of key j: G_jm Σ_i Y_ij F_im
-// and z_m gets their products with q_i and k_j. Of the queries' sums, a tile of queries keeps its
-// own until all keys are seen; the keys' sums go to z_m tile by tile, so that nothing is shared
-// between blocks.
+// and z_m gets their products with q_i and k_j. The queries' sums stay in
+// registers until all keys of the tile have been seen; the keys' sums go to z_m tile by tile, so
+// that blocks share nothing.
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_vanished.cuh"
 
 namespace dofla::cuda::feature_pairs {
 
-// Every function is given the tiles: kept here, they would keep the sums out of registers.
+// Every function takes the tiles as an argument: as a member they would keep the sums out of
+// registers.
 template <class Tiles>
 struct GradientSums {
   static constexpr int kWeightParts = Tiles::kWeightParts, kWidth = Tiles::kWidth;
@@ -23,7 +24,7 @@ struct GradientSums {
   float to_alpha[2];
 
   __device__ __forceinline__ void start_item(const Tiles& at) {
-    // With few blocks of features two warps share one: each takes half of the keys.
+    // With few blocks of 16 features two warps share one, each with half of the keys.
     int owners = 1;
     while (owners < at.item.blocks16) owners *= 2;
     const int share = at.warp / owners;
@@ -59,7 +60,7 @@ struct GradientSums {
     to_alpha[1] *= factor;
   }
 
-  // Where this lane's weights of row g and of the turn's first keys go: those of block n lie at
+  // Where this lane's weights of row g and of the round's first keys go: those of block n lie at
   // this offset ^ 16 n, those of row g + 8 another 8 rows on.
   __device__ __forceinline__ uint32_t weights_at(const Tiles& at) const {
     return swizzled(at.row16 + at.g, at.first_key / 8) + 4 * at.c;
@@ -72,7 +73,7 @@ struct GradientSums {
       *reinterpret_cast<uint32_t*>(shared_memory() + kWeights + p * kTileBytes + to) = parts[p];
   }
 
-  // What the tile's weights in shared memory say: the queries' sums, and z by the keys.
+  // Adds the tile's weights in shared memory to the queries' sums and, through the keys, to z.
   __device__ __forceinline__ void add_tile(const Tiles& at, int stage) {
     const uint32_t keys = at.stage_at(stage);
     const int columns16 = at.item.blocks16 - 4 * at.group;
@@ -88,7 +89,7 @@ struct GradientSums {
     clear_vanished(at);
   }
 
-  // All keys are seen: the queries' sums go to z, through the weights' place in shared memory.
+  // After the last key: the queries' sums go to z. They pass through the weights' shared memory.
   __device__ __forceinline__ void add_queries_to_z(const Tiles& at) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {

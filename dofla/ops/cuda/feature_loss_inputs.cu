@@ -1,4 +1,4 @@
-// First of all: the plan of heads and items, and z, q and k in bf16 parts.
+// The first launches: the plan of heads and work items, and z, q and k as bf16 parts.
 #include "dofla/ops/cuda/feature_loss_plan.h"
 #include "dofla/ops/cuda/launch.cuh"
 

@@ -5,7 +5,7 @@
 
 namespace dofla::cuda::feature_pairs {
 
-// The item `number` of the task's.
+// Work item `number` of the task.
 __device__ __forceinline__ Item item_of(const PairTask& task, int number) {
   const Plan& plan = task.plan;
   number += task.first_item;

@@ -35,8 +35,9 @@ size_t shared_bytes(const Plan& plan, PairShape shape, bool foreign) {
          sizeof(PairState);
 }
 
-// kNarrowBlocks of one group share a processor if they can; of two groups, one has it for itself.
-// The second stage, which loads keys ahead, comes after that.
+// kNarrowBlocks blocks of one warp group share a multiprocessor if they fit; a block of two groups
+// has it to itself. A second stage, which loads keys ahead, is used if there is still shared
+// memory.
 PairShape choose_shape(const Plan& plan, const Device& device, bool wide, bool foreign) {
   constexpr int kReserved = 1024;  // by the driver, for every block
   const auto fits = [&](PairShape shape, int limit) {
@@ -126,13 +127,13 @@ cudaError_t lay_out(const FeatureLossProblem& problem, const FeatureLossInputs& 
   return cudaSuccess;
 }
 
-// Pieces of one allocation, each at 256 bytes; with no memory, only their size.
+// Divides one allocation into pieces aligned to 256 bytes; without memory, only adds up their size.
 struct Pieces {
   unsigned char* memory;
   int64_t used = 0;
 
   template <class T>
-  T* take(int64_t count) {
+  T* allocate(int64_t count) {
     T* piece = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + used);
     used += (count * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
     return piece;
@@ -143,37 +144,38 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
                   const FeatureLossInputs& inputs, Pieces& pieces) {
   const Plan& plan = layout.plan;
   Workspace work{};
-  work.heads = pieces.take<HeadPlan>(plan.heads);
-  work.next_item = pieces.take<int>(2);
-  work.z =
-      pieces.take<__nv_bfloat16>(int64_t{kFeatureParts} * plan.padded_total * plan.kernel_width);
-  work.offsets = pieces.take<float>(plan.padded_total);
-  work.balance = pieces.take<float>(plan.padded_total);
+  work.heads = pieces.allocate<HeadPlan>(plan.heads);
+  work.next_item = pieces.allocate<int>(2);
+  work.z = pieces.allocate<__nv_bfloat16>(int64_t{kFeatureParts} * plan.padded_total *
+                                          plan.kernel_width);
+  work.offsets = pieces.allocate<float>(plan.padded_total);
+  work.balance = pieces.allocate<float>(plan.padded_total);
   if (plan.row_sums_from_features()) {
-    work.key_sums = pieces.take<float>(int64_t{plan.batch} * plan.tiles * plan.padded_total);
-    work.earlier = pieces.take<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
+    work.key_sums = pieces.allocate<float>(int64_t{plan.batch} * plan.tiles * plan.padded_total);
+    work.earlier = pieces.allocate<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
   }
-  if (plan.sequence_scale) work.some_logits = pieces.take<float>(int64_t{plan.batch} * plan.heads);
+  if (plan.sequence_scale)
+    work.some_logits = pieces.allocate<float>(int64_t{plan.batch} * plan.heads);
   for (int i = 0; i < 2; ++i) {
     Side& side = work.side[i];
     side.x_heads = static_cast<int>(i == 0 ? problem.heads : problem.key_heads);
     side.x = i == 0 ? inputs.q : inputs.k;
     if (layout.copy_inputs) {
       side.part_step = int64_t{plan.batch} * side.x_heads * plan.tokens * plan.kernel_width;
-      work.x_parts[i] = pieces.take<__nv_bfloat16>(plan.parts * side.part_step);
+      work.x_parts[i] = pieces.allocate<__nv_bfloat16>(plan.parts * side.part_step);
       side.x = heads_then_tokens<const void>(work.x_parts[i], side.x_heads, plan.tokens,
                                              plan.kernel_width);
     }
-    side.factors = pieces.take<__nv_bfloat16>(kFactorPlanes * plan.plane_step());
-    side.logs = pieces.take<float>(plan.plane_step());
-    side.peaks = pieces.take<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
+    side.factors = pieces.allocate<__nv_bfloat16>(kFactorPlanes * plan.plane_step());
+    side.logs = pieces.allocate<float>(plan.plane_step());
+    side.peaks = pieces.allocate<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
   }
   const int64_t partial_rows = plan.partial_row(plan.items());
-  work.partial_z = pieces.take<float>(partial_rows * plan.kernel_width);
-  work.partial_alpha = pieces.take<float>(partial_rows);
-  work.results = pieces.take<ItemResult>(plan.items());
-  work.weights = pieces.take<float>(plan.items());
-  work.pairs = pieces.take<float2>(int64_t{layout.blocks} * kTile * kTile);
+  work.partial_z = pieces.allocate<float>(partial_rows * plan.kernel_width);
+  work.partial_alpha = pieces.allocate<float>(partial_rows);
+  work.results = pieces.allocate<ItemResult>(plan.items());
+  work.weights = pieces.allocate<float>(plan.items());
+  work.pairs = pieces.allocate<float2>(int64_t{layout.blocks} * kTile * kTile);
   return work;
 }
 

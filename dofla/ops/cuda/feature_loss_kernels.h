@@ -1,12 +1,7 @@
 // The layerwise objectives of dofla/ops/feature_loss.h on a GPU: losses and gradients for z and
 // log α, fused over tiles of 64 × 64 pairs. No [T, T] matrix reaches device memory, nothing is
 // allocated and nothing waits for the device. One device gives the same bits for the same input.
-//
-// Precision. z·x and, for float32 inputs, q·k are taken from three bf16 parts of every float32
-// number and summed in float32: what float32 arithmetic gives. Factors of K̂ are two bf16 parts
-// each: K̂ carries a relative error of at most 2^-16 beside that of its logarithms. So does every
-// term of a gradient for float32 inputs; for bf16 inputs, weights of pairs and gradients of log
-// features are one bf16 part, 2^-9 of each term, as in the backward of any bf16 model.
+// docs/kernels.md, "Feature losses" and "Precision".
 #pragma once
 
 #include <cstdint>

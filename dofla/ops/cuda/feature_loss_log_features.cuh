@@ -8,9 +8,9 @@ namespace dofla::cuda::feature_pairs {
 
 constexpr int kFactorThreads = 128;
 
-// A lane's features in a block of 16 are 4c .. 4c + 3 (c = lane % 4), side by side in memory: this
-// is how rows of z are dealt to the columns of a product.
-__device__ __forceinline__ uint32_t dealt_lanes() {
+// A lane's features in a block of 16 are 4c .. 4c + 3 (c = lane % 4), adjacent in memory: the order
+// in which rows of z are assigned to the columns of a product.
+__device__ __forceinline__ uint32_t feature_lanes() {
   const int lane = threadIdx.x % 32, row = lane % 8 / 2 * 4 + lane / 16 * 2 + lane % 2;
   return swizzled(row, lane / 8 % 2);
 }
@@ -87,7 +87,7 @@ struct LogFeatures {
     float sums[8][4] = {};
     multiply_rows<kParts, kFeatureParts, kWidthTiles>(
         sums, TileParts{rows_tile * kRows, kPartBytes}, 16 * warp,
-        TileParts{kFeatureTiles, kPartBytes}, 0, dealt_lanes(), plan.width16());
+        TileParts{kFeatureTiles, kPartBytes}, 0, feature_lanes(), plan.width16());
     const float scale = kLog2E / sqrtf(sqrtf(static_cast<float>(plan.width)));
     LogTile out;
 #pragma unroll

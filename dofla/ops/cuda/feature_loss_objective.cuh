@@ -1,5 +1,5 @@
-// The objectives on single pairs and on rows of pairs. A pair is its teacher's logit log₂ K, the
-// product S of its factors, and a shift with K̂ = S · 2^shift.
+// The objectives on single pairs and on rows of pairs. A pair consists of the teacher's logit
+// log₂ K, the product S of its factors, and a shift such that K̂ = S · 2^shift.
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_plan.h"
@@ -10,11 +10,9 @@ namespace dofla::cuda::feature_pairs {
 // The logit of a masked pair: far below even kNothing.
 constexpr float kMasked = -1e30f;
 
-// The l2 scale, as base 2 logarithms. K̂ may exceed the scale by kHeadroom before the scale follows
-// (feature_loss.h). While pairs are summed any scale will do that keeps sums finite: it is raised
-// kMargin above what the pairs so far asked for, and again when K passes kMostTeacher or K̂ passes
-// kMostStudent: an e^4 or e^11 that, squared, over the smallest product and times the largest
-// factor of 1024 pairs is still a float.
+// The l2 scale, as base 2 logarithms (docs/kernels.md, "The scale of the l2 loss"). The final scale
+// lets K̂ exceed it by kHeadroom. The running scale is set kMargin above what the pairs so far ask
+// for, and raised when K exceeds it by kMostTeacher or K̂ by kMostStudent = e^11.
 constexpr float kHeadroom = 8.0f * kLog2E;
 constexpr float kMargin = 3.0f * kLog2E;
 constexpr float kMostTeacher = 4.0f * kLog2E;
@@ -26,8 +24,8 @@ __device__ __forceinline__ float fast_log2(float x) {
   return y;
 }
 
-// What the pairs of a row are weighed with. p = 2^(teacher logit − teacher), and the shift of a
-// pair is the key's peak plus `student`.
+// What a row contributes to the weights of its pairs: p = 2^(teacher logit − teacher), and the
+// shift of a pair is the key's peak plus `student`.
 struct RowTerms {
   float teacher, student;
   float mean;  // attention-mse: Σ p̂ (p̂ − p)
@@ -58,7 +56,7 @@ __device__ __forceinline__ float pair_weight(float qk, float teacher_scale, floa
   }
 }
 
-// Sums over a row whose maxima are not known yet. With t a teacher's and s a student's logit,
+// Sums over a row, relative to running maxima. With t a teacher's and s a student's logit,
 // w = 2^(t − top) and v = 2^(s − top_hat).
 template <PairLoss kLoss>
 struct RowStatistics {

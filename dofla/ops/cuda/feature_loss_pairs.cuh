@@ -1,7 +1,7 @@
-// The work on pairs. For a tile of 64 queries × 64 keys a block computes the teacher's logits
+// The pair kernel's block. For a tile of 64 queries × 64 keys a block computes the teacher's logits
 // q·k, the products S = Σ_m F_im G_jm of query and key factors, and from both the weights
-// Y = ∂loss / ∂log K̂ / S, which gradients are made of. The losses of normalised rows see the keys
-// twice: first for the sums of each row, of which softmax knows the student's almost beforehand.
+// Y = ∂loss / ∂log K̂ / S, which the gradients are sums of. Losses of normalised rows pass over the
+// keys twice, first for the sums of each row.
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_gradient.cuh"
@@ -14,7 +14,7 @@ template <PairLoss kLoss, class PairTilesType>
 struct PairBlock {
   using Tiles = PairTilesType;
   using Tile = typename Tiles::Tile;
-  static constexpr int kBlocks = Tiles::kBlocks, kTurns = Tiles::kTurns;
+  static constexpr int kBlocks = Tiles::kBlocks, kRounds = Tiles::kRounds;
   static constexpr bool kNormalised = kLoss != PairLoss::kL2;
 
   Tiles at;
@@ -73,7 +73,7 @@ struct PairBlock {
     return wanted;
   }
 
-  // Raises the l2 scale to what any of the block's pairs asks for, and brings all sums to it.
+  // Raises the l2 scale to the largest that a pair of the block asks for, and rescales all sums.
   __device__ __forceinline__ void raise_scale(float wanted) {
     const float raised = fmaxf(log_scale, block_max(wanted) + kMargin);
     const float down = fast_exp2(log_scale - raised);
@@ -83,7 +83,7 @@ struct PairBlock {
     gradient.multiply_by(down * down);
   }
 
-  // Writes weights to shared memory. Where no pair is masked or vanished, nothing is asked of them.
+  // Writes weights to shared memory. A tile without masked or vanished pairs is spared the tests.
   __device__ __forceinline__ void weigh(const Tile& teacher, const Tile& product, int stage,
                                         PairSums& sums) {
     if constexpr (!kNormalised) {
@@ -134,8 +134,8 @@ struct PairBlock {
   }
 
   // The barrier after a tile's weights. Returns false if the l2 scale is too small for them: the
-  // tile is to be taken again.
-  __device__ __forceinline__ bool settle(const PairSums& sums, bool measured) {
+  // tile has to be computed again.
+  __device__ __forceinline__ bool accept(const PairSums& sums, bool measured) {
     if constexpr (!kNormalised) {
       const float teacher = at.teacher_scale() * sums.largest_qk;
       const bool over = at.plan.sequence_scale && !measured &&
@@ -154,24 +154,24 @@ struct PairBlock {
     return true;
   }
 
-  // The weights of a tile of pairs. True when they are settled.
-  __device__ __forceinline__ bool take_weights(int stage) {
+  // Computes the weights of a tile of pairs. False if they have to be computed again.
+  __device__ __forceinline__ bool compute_weights(int stage) {
     const bool measure = !kNormalised && needs_scale;
     float wanted = kNothing;
     PairSums sums;
-    at.for_each_turn(measure ? -kTurns : 0, [&](int turn) {
+    at.for_each_round(measure ? -kRounds : 0, [&](int round) {
       Tile teacher, product;
       at.multiply_teacher(teacher, stage);
       at.multiply_student(product, stage);
       if (at.at_edge()) at.mask(product, -1);
-      if (kNormalised || turn >= 0) {
+      if (kNormalised || round >= 0) {
         weigh(teacher, product, stage, sums);
         return;
       }
       wanted = fmaxf(wanted, wanted_scale(teacher, product, stage));
-      if (turn == -1) raise_scale(wanted);
+      if (round == -1) raise_scale(wanted);
     });
-    return settle(sums, measure);
+    return accept(sums, measure);
   }
 
   // A tile of queries with all its keys: one pass or two.
@@ -209,7 +209,7 @@ struct PairBlock {
         if (step == first_pass - 1) sums_of_rows.finish(at, rows);
         continue;
       }
-      while (!take_weights(stage)) continue;
+      while (!compute_weights(stage)) continue;
       gradient.add_tile(at, stage);
     }
     gradient.add_queries_to_z(at);

@@ -1,9 +1,10 @@
-// How the work of a feature loss is laid out: heads, items, workspace. Shared by its kernels.
+// How the work of a feature loss is laid out: heads, work items, workspace. Shared by its kernels;
+// docs/kernels.md, "Feature losses", has the mathematics and the order of the launches.
 //
-// An item is what one block of threads computes alone: the gradients that some 64 or 128 features
-// of one head (a window) get from two tiles of 64 queries of one sequence, the first and the last
-// that are not taken yet, so that under a causal mask all items of a head cost the same. What items
-// found is summed in a fixed order afterwards.
+// A work item is what one block of threads computes alone: the gradients that a window of 64 or 128
+// features of one head receives from two tiles of 64 queries of one sequence. The tiles lie
+// symmetrically, one from each end, so that under a causal mask all items of a head take equally
+// long. The results of the items are summed in a fixed order afterwards.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +22,18 @@ constexpr int kTile = 64;  // queries or keys, and columns, of a tile
 constexpr int kTileBytes = 64 * 64 * 2;
 constexpr int kFactorPlanes = 2;  // bf16 parts of a factor
 constexpr int kFeatureParts = 3;  // bf16 parts of a z
-constexpr int kNarrowBlocks = 2;  // of one group, on a processor at a time
+constexpr int kNarrowBlocks = 2;  // blocks of one warp group on a multiprocessor at a time
 constexpr float kLog2E = 1.44269504088896f;
 constexpr float kLn2 = 0.693147180559945f;
 
-// All logarithms on the device are to base 2. With l_im = log φ̃_m(x_i) − peak_i ≤ 0, factors are
-// 2^(l + kLift): they vanish below 2^-126. A product Σ_m of at least kSmallestProduct has lost
-// nothing, since a term with a vanished factor is below 2^-83. A smaller one, unless its pair is
-// negligible beside the others of its row, is computed from the logarithms; both of its rows have
-// an l below kWideRow, and only such rows keep theirs.
-//
-// Where keys are long, queries and keys peak at different features and most products would vanish.
-// K̂ does not change when log φ̃_m is raised for queries by what it is lowered for keys: the balance
-// of a feature raises it to the peak of the (sampled) query that is nearest to it.
-constexpr float kLift = 43.0f;
+// Lifting and vanished products, docs/kernels.md. All logarithms on the device are to base 2.
+constexpr float kLift = 43.0f;  // factors are 2^(log φ̃ − peak + kLift)
 constexpr float kLogSmallestProduct = -36.0f;
-constexpr float kSmallestProduct = 1.0f / (int64_t{1} << 36);
-constexpr float kWideRow = -121.0f;
-constexpr float kNegligible = -40.0f;  // beside 1: below the rounding of any sum it goes into
+constexpr float kSmallestProduct = 1.0f / (int64_t{1} << 36);  // a smaller product has vanished
+constexpr float kWideRow = -121.0f;    // rows with a log feature that far below their peak keep all
+constexpr float kNegligible = -40.0f;  // relative to 1: below the rounding of any sum
 
-// A stand-in for −∞ that can be subtracted from itself: the maximum or the log-sum of nothing.
+// Stands for −∞ but can be subtracted from itself: the maximum or the log-sum-exp of no terms.
 constexpr float kNothing = -1e29f;
 constexpr float kInfinity = __builtin_huge_valf();
 
@@ -56,8 +49,8 @@ struct HeadPlan {
 
 struct ItemResult {
   double loss;
-  float log_scale;   // what loss and gradients are divided by, twice: l2
-  float log_wanted;  // the scale that the item's own pairs ask for
+  float log_scale;   // l2: loss and gradients are divided by the square of this scale
+  float log_wanted;  // l2: the scale that the item's own pairs ask for
 };
 
 // The queries or the keys of all heads: factors and logs [B, head, T, padded M of the head].
@@ -69,7 +62,7 @@ struct Side {
   float* logs;             // l, of wide rows only
   float* peaks;            // [B, H, T]
 
-  // The first row of the vectors that query head `h` of `heads` is about.
+  // The first row of the vectors that query head `h` of `heads` reads.
   __device__ const __nv_bfloat16* x_of(int b, int h, int heads) const {
     return static_cast<const __nv_bfloat16*>(x.data) + b * x.batch_step +
            h / (heads / x_heads) * x.head_step;
@@ -86,8 +79,8 @@ struct Plan {
   bool causal, sequence_scale, subtract_norm;
   PairLoss loss;
 
-  // Softmax needs no pass over the pairs for the sums of K̂'s rows: they are products of features
-  // with sums of features over tiles of keys.
+  // The softmax loss needs no pass over the pairs for the row sums of K̂: they are products of
+  // features with sums of features over tiles of keys.
   __host__ __device__ bool row_sums_from_features() const { return loss == PairLoss::kSoftmax; }
   __host__ __device__ int items() const { return narrow_items + wide_items; }
   __host__ __device__ int width16() const { return (width + 15) / 16; }
@@ -100,7 +93,7 @@ struct Plan {
   }
 };
 
-// Calls body(parts, width), integral constants both, with what kernels are made for.
+// Calls body(parts, width), both integral constants, with sizes that kernels are compiled for.
 template <class Body>
 cudaError_t with_tiling(const Plan& plan, const Body& body) {
   const auto with_width = [&](auto parts) {
@@ -120,8 +113,8 @@ struct Workspace {
   float* key_sums;     // [B, tiles, padded ΣM]: log Σ_j φ̃_m(k_j) over the keys of a tile, then
                        // over those of all tiles before it (over all keys without a mask)
   float* earlier;      // [B, H, T]: log Σ_j of the products with those keys
-  float* some_logits;  // [B, H]: the largest log K of some pairs, where the scale of l2 begins
-  __nv_bfloat16* x_parts[2];  // copies of q and k, where they need one
+  float* some_logits;  // [B, H]: the largest log K of sampled pairs, the first scale of l2
+  __nv_bfloat16* x_parts[2];  // q and k as bf16 parts, where they have to be copied
   Side side[2];               // queries, keys
   float* partial_z;           // [partial rows, kernel width]
   float* partial_alpha;       // [partial rows]
@@ -130,7 +123,8 @@ struct Workspace {
   float2* pairs;              // [blocks, 64, 64]: pairs that are computed from logarithms
 };
 
-// What a kernel over pairs is told. `first_item` and `item_count` name narrow or wide heads.
+// The arguments of the pair kernel. `first_item` and `item_count` select the work items of narrow
+// heads (at most 64 features) or of wide ones.
 struct PairTask {
   Plan plan;
   Workspace work;
@@ -139,7 +133,7 @@ struct PairTask {
 };
 
 struct PairLaunch {
-  int groups;  // of 64 features and 4 warps
+  int groups;  // warp groups: 4 warps and 64 features each
   int blocks;
   size_t shared_bytes;
 };
@@ -147,11 +141,11 @@ struct PairLaunch {
 struct Item {
   HeadPlan head;
   int h, b, window_first, blocks16;  // 16 · blocks16 features from window_first on
-  int row_tile;                      // and its mirror
+  int row_tile;                      // the second tile is its mirror image
   int64_t feature_row;               // of factors and logs
 };
 
-// Shared memory beside the tiles.
+// Shared memory in addition to the tiles.
 struct PairState {
   float key_peaks[2][kTile];                               // of each stage
   unsigned long long row_mask[kTile], column_mask[kTile];  // pairs computed from logarithms
@@ -160,7 +154,7 @@ struct PairState {
   double losses[8];
   Item item;
   int number;    // of the item
-  int vanished;  // whether the masks are not empty
+  int vanished;  // whether any pair is in the masks
 };
 
 // bf16 parts of a weight and of what gradients are products of: as precise as the inputs are.
@@ -168,7 +162,7 @@ constexpr int weight_parts(int parts) {
   return parts == 1 ? 1 : 2;
 }
 
-// Tiles of shared memory that a block needs; `foreign` for heads of more than one window.
+// Tiles of shared memory that a block needs; `foreign` adds those for features of other windows.
 constexpr int shared_tiles(int parts, int kernel_width, int groups, int stages, bool foreign) {
   const int x = parts * kernel_width / kTile, factors = kFactorPlanes * groups;
   return x + factors + weight_parts(parts) + stages * (x + factors) +

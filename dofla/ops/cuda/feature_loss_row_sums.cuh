@@ -1,12 +1,13 @@
-// The first pass over the keys, of the losses of normalised rows: the sums of K and K̂ over each
-// row. Softmax knows almost all of the student's beforehand (feature_loss_factors.cu).
+// The first pass over the keys, for losses of normalised rows: the sums of K and K̂ over each row.
+// For softmax, feature_loss_factors.cu has already computed most of the student's.
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_vanished.cuh"
 
 namespace dofla::cuda::feature_pairs {
 
-// Every function is given the tiles: kept here, they would keep the sums out of registers.
+// Every function takes the tiles as an argument: as a member they would keep the sums out of
+// registers.
 template <PairLoss kLoss, class Tiles>
 struct RowSums {
   using Tile = typename Tiles::Tile;
@@ -32,7 +33,7 @@ struct RowSums {
 
   // The first pass: adds a tile to the statistics of its rows.
   __device__ __forceinline__ void add_tile(Tiles& at, int stage) {
-    at.for_each_turn(0, [&](int) {
+    at.for_each_round(0, [&](int) {
       Tile teacher;
       at.multiply_teacher(teacher, stage);
       if (at.at_edge()) at.mask(teacher, kMasked);

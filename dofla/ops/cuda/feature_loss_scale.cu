@@ -1,5 +1,5 @@
-// Where the scale of the l2 loss begins: the largest logit of a sample of a sequence's pairs.
-// Without it every block would compute its first tile twice, to see how large its pairs are.
+// The first running scale of the l2 loss: the largest logit of a sample of a sequence's pairs.
+// Without it every block would compute its first tile twice, once to find a scale.
 #include "dofla/ops/cuda/feature_loss_log_features.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 

@@ -1,4 +1,4 @@
-// After the pairs: what the items found, summed in a fixed order.
+// After the pairs: the results of the work items, summed in a fixed order.
 #include "dofla/ops/cuda/feature_loss_plan.h"
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/tile_mma.cuh"

@@ -1,5 +1,5 @@
-// What the kernel over pairs sees of its tiles: 64 queries × 64 keys of one head, with their
-// factors, in shared memory, and the products of both over a warp's share.
+// The tiles of the pair kernel: 64 queries × 64 keys of one head, with their factors, in shared
+// memory, and the products over a warp's share of them.
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_plan.h"
@@ -9,14 +9,14 @@ namespace dofla::cuda::feature_pairs {
 
 // The lanes of a warp hold rows g and g + 8 (g = lane / 4) of 16, and columns 2c and 2c + 1
 // (c = lane % 4) of every 8. kGroups times 4 warps: warp w has queries 16 (w % 4).. of the tile,
-// its share w / 4 of the keys, and the sums of features 64 (w / 4).. of its queries. A warp takes
-// its keys in kTurns turns of 32: more pairs at a time do not fit its registers.
+// its share w / 4 of the keys, and the sums of features 64 (w / 4).. of its queries. A warp goes
+// through its keys in kRounds rounds of 32: more pairs at a time do not fit its registers.
 template <int kInputParts, int kHeadWidth, int kGroupCount>
 struct PairTiles {
   static constexpr int kParts = kInputParts, kWidth = kHeadWidth, kGroups = kGroupCount;
   static constexpr int kWarps = 4 * kGroups, kThreads = 32 * kWarps;
-  static constexpr int kTurns = 2 / kGroups;
-  static constexpr int kBlocks = 8 / kGroups / kTurns;  // of 8 keys
+  static constexpr int kRounds = 2 / kGroups;
+  static constexpr int kBlocks = 8 / kGroups / kRounds;  // of 8 keys
   static_assert(kBlocks % 4 == 0);
   // Shared memory: queries, query factors, weights, then for each stage keys and key factors.
   static constexpr int kWeightParts = weight_parts(kParts);
@@ -138,7 +138,8 @@ struct PairTiles {
     if (item.head.padded > item.head.window) add_foreign_products(product);
   }
 
-  // Features of the head outside the window: they belong to K̂, their gradients to other items.
+  // Features of the head outside the item's window: they are part of K̂, while their gradients
+  // belong to other items.
   __device__ __forceinline__ void add_foreign_products(Tile& product) const {
     const uint32_t foreign = stage_at(task.stages);
 #pragma unroll 1
@@ -157,13 +158,13 @@ struct PairTiles {
     }
   }
 
-  // Pairs of the tile, a turn's share of keys at a time: body(turn).
+  // The pairs of the tile, 32 keys at a time: body(round).
   template <class Body>
-  __device__ __forceinline__ void for_each_turn(int first, const Body& body) {
+  __device__ __forceinline__ void for_each_round(int first, const Body& body) {
 #pragma unroll 1
-    for (int turn = first; turn < kTurns; ++turn) {
-      first_key = group * (kTile / kGroups) + (turn + kTurns) % kTurns * 8 * kBlocks;
-      body(turn);
+    for (int round = first; round < kRounds; ++round) {
+      first_key = group * (kTile / kGroups) + (round + kRounds) % kRounds * 8 * kBlocks;
+      body(round);
     }
   }
 
@@ -172,7 +173,7 @@ struct PairTiles {
            (row_tile + 1) * kTile > plan.tokens;
   }
 
-  // Puts `with` in the place of pairs that the mask leaves out.
+  // Replaces pairs that the mask excludes by `with`.
   __device__ __forceinline__ void mask(Tile& tile, float with) const {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {

@@ -1,4 +1,5 @@
-// Pairs whose product of factors vanished though they count: computed one by one from logarithms.
+// Vanished pairs that are not negligible, computed one by one from logarithms (docs/kernels.md,
+// "Vanished products").
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_objective.cuh"
@@ -6,7 +7,7 @@
 
 namespace dofla::cuda::feature_pairs {
 
-// Its q·k, later its Y, and the log₂ of its product.
+// A vanished pair: x is its q·k and later its weight Y, y is log₂ of its product.
 template <class Tiles>
 __device__ __forceinline__ float2& vanished_pair(const Tiles& at, int row, int key) {
   return at.task.work.pairs[(int64_t{blockIdx.x} * kTile + row) * kTile + key];
@@ -26,7 +27,7 @@ __device__ __forceinline__ float log_sum(const float* x, const float* y, int cou
   return top + fast_log2(sum);
 }
 
-// Whether products of this warp vanished. A masked one is negative.
+// Whether any product of this warp vanished. Masked products are negative.
 template <class Tile>
 __device__ __forceinline__ bool any_vanished(const Tile& product) {
   float least = 1;
@@ -39,12 +40,12 @@ __device__ __forceinline__ bool any_vanished(const Tile& product) {
 
 // Resolves the pairs of this warp whose product vanished and for which needed(r, q·k, bound) says
 // so: r is the lane's row g + 8 r, and log₂ S + the key's peak is below `bound`. Returns a bit
-// for each that is this lane's; `note` also enters them into the masks of the block.
+// for each of this lane's; with `record` they also enter the masks of the block.
 template <class Tiles, class Needed>
 __device__ __forceinline__ uint32_t resolve_vanished(const Tiles& at,
                                                      const typename Tiles::Tile& teacher,
                                                      const typename Tiles::Tile& product, int stage,
-                                                     bool note, const Needed& needed) {
+                                                     bool record, const Needed& needed) {
   uint32_t mine = 0;
 #pragma unroll
   for (int n = 0; n < Tiles::kBlocks; ++n) {
@@ -71,7 +72,7 @@ __device__ __forceinline__ uint32_t resolve_vanished(const Tiles& at,
                                 2 * kLift;
       if (at.lane != source) continue;
       vanished_pair(at, row, key).y = log_product;
-      if (note) {
+      if (record) {
         atomicOr(&at.state.row_mask[row], 1ull << key);
         atomicOr(&at.state.column_mask[key], 1ull << row);
         at.state.vanished = 1;
@@ -91,9 +92,9 @@ __device__ __forceinline__ void for_each_vanished(const Tiles& at, uint32_t bits
   }
 }
 
-// Adds the gradients of log features that the block's resolved pairs give, Y times the share of
-// the feature: features 16 owned.. of 16 rows (side 0) or keys (side 1) from `first` on, dealt as
-// GradientSums::add_to_z takes them.
+// Adds the gradients of log features from the block's resolved pairs, Y times the share of the
+// feature: features 16 owned.. of 16 rows (side 0) or keys (side 1) from `first` on, in the order
+// of GradientSums::add_to_z.
 template <class Tiles>
 __device__ __forceinline__ void add_vanished(const Tiles& at, int side, int first, int owned,
                                              float (&p)[8]) {
@@ -116,7 +117,7 @@ __device__ __forceinline__ void add_vanished(const Tiles& at, int side, int firs
   }
 }
 
-// After every thread has used the masks.
+// Once every thread has used the masks.
 template <class Tiles>
 __device__ __forceinline__ void clear_vanished(const Tiles& at) {
   if (threadIdx.x < kTile) at.state.row_mask[threadIdx.x] = at.state.column_mask[threadIdx.x] = 0;

@@ -1,4 +1,4 @@
-// The features of a layer as kernels share them out: blocks of at most a tile of one head's.
+// How kernels divide the features of a layer: a block of threads has at most a tile of one head's.
 #pragma once
 
 #include "dofla/ops/cuda/attention_parts.h"
@@ -30,7 +30,7 @@ __device__ __forceinline__ BlockFeatures features_of_block(const FeatureTable& t
   }
 }
 
-// FeatureTable and tile counts of a layer, or nothing where they do not suit the kernels.
+// FeatureTable and tile counts of a layer; not valid for sizes that the kernels do not support.
 struct FeatureParts {
   bool valid = false;
   int64_t total = 0;  // ΣM

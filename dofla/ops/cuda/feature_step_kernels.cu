@@ -26,7 +26,7 @@ __global__ void gradient_norms(FeatureStepArguments a) {
   if (threadIdx.x == 0) a.norms[head] = isfinite(norm) && isfinite(a.loss[head]) ? norm : nan("");
 }
 
-// kSlices blocks a head; all of them see whether any head was not finite, and then leave all alone.
+// kSlices blocks a head. If the gradient of any head is not finite, no block changes anything.
 __global__ void step_heads(FeatureStepArguments a) {
   for (int64_t h = 0; h < a.heads; ++h)
     if (isnan(a.norms[h])) return;

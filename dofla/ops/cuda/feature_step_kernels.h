@@ -1,4 +1,4 @@
-// The optimizer step on the features of a layer, in two launches that never tell the CPU.
+// The optimizer step on the features of a layer, in two launches without a synchronisation.
 #pragma once
 
 #include "dofla/ops/cuda/element_kernels.h"

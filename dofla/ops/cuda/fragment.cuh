@@ -1,7 +1,6 @@
 // Tiles of shared memory and sums in registers as operands of tensor-core products. A bf16 element
-// is one bf16 number; a float32 element is three that add up to it, and the products that matter in
-// float32 are all taken, so that one kernel serves both types: fast for the one, exact for the
-// other.
+// is one bf16 number; a float32 element is three that add up to it, and all products of parts that
+// float32 can resolve are computed, so that one kernel template serves both types.
 #pragma once
 
 #include "dofla/ops/cuda/row_tile.cuh"
@@ -10,7 +9,7 @@ namespace dofla::cuda {
 
 template <class T>
 constexpr int kParts = sizeof(T) == 2 ? 1 : 3;
-// Parts of a value that is to be more exact than T: 16 bits of it beside bf16 operands.
+// Parts of a value that is more precise than T: 16 bits of it with bf16 operands.
 template <class T>
 constexpr int kWideParts = sizeof(T) == 2 ? 2 : 3;
 
@@ -23,15 +22,15 @@ struct Fragment {
   uint32_t part[kPartCount][4];
 };
 
-// Register `index` of a fragment: the leading bf16 number of each value, then what it left out.
+// Register `index` of a fragment: the bf16 rounding of each value, then those of the remainders.
 template <int kPartCount>
 __device__ __forceinline__ void split(float2 values, int index, Fragment<kPartCount>& fragment) {
 #pragma unroll
   for (int p = 0; p < kPartCount; ++p) {
     fragment.part[p][index] = pack_bf16(values.x, values.y);
-    const float2 taken = unpack_bf16(fragment.part[p][index]);
-    values.x -= taken.x;
-    values.y -= taken.y;
+    const float2 rounded = unpack_bf16(fragment.part[p][index]);
+    values.x -= rounded.x;
+    values.y -= rounded.y;
   }
 }
 
@@ -159,8 +158,8 @@ struct RoundedSums {
   }
 };
 
-// sums [16, 8] += a · b, of whose 16 columns the first 8 count, down to the smallest products that
-// the more exact operand can tell.
+// sums [16, 8] += a · b for the first 8 of b's 16 columns, without the products of parts that are
+// below the rounding of the more precise operand.
 template <int kLeftParts, int kRightParts>
 __device__ __forceinline__ void multiply_add(float (&sums)[4], const Fragment<kLeftParts>& a,
                                              const Fragment<kRightParts>& b) {

@@ -6,8 +6,8 @@
 
 namespace dofla::cuda {
 
-// What happens to a product on its way to memory, after the bias: gelu is the tanh approximation,
-// and its slope is taken at the `inner` that the forward kept.
+// The epilogue of a product, after the bias: gelu is the tanh approximation, and its slope is taken
+// at the `inner` that the forward kept.
 enum class Epilogue { kNone, kGelu, kGeluSlope };
 
 // A matrix as it lies in memory, rows `stride` elements apart.

@@ -1,4 +1,4 @@
-// Launching kernels that take more shared memory than a block has by itself.
+// Launches kernels that need more shared memory than the default of a block.
 #pragma once
 
 #include <cstddef>

@@ -41,23 +41,23 @@ cudaError_t launch_sweeps(const LinearAttentionShape& s, const LinearBackwardArg
   });
 }
 
-// Which gradients are sums over several blocks, and where in the workspace everything lies.
+// The parts of the workspace; gradients that several blocks contribute to have parts of their own.
 struct Workspace {
   Workspace(const LinearAttentionShape& s, const FeatureParts& f, void* memory)
       : at(static_cast<float*>(memory)) {
     const bool query_parts = f.count > s.heads, key_parts = f.count > s.key_heads;
     const int64_t part = s.batch * f.count * s.tokens * s.width;
-    e = take(s.batch * s.heads * s.tokens);
-    grad_z = take(2 * s.batch * f.total * s.width);
-    grad_log_alpha = take(2 * s.batch * f.total);
-    q = query_parts ? take(part) : nullptr;
-    k = key_parts ? take(part) : nullptr;
-    v = key_parts ? take(part) : nullptr;
+    e = allocate(s.batch * s.heads * s.tokens);
+    grad_z = allocate(2 * s.batch * f.total * s.width);
+    grad_log_alpha = allocate(2 * s.batch * f.total);
+    q = query_parts ? allocate(part) : nullptr;
+    k = key_parts ? allocate(part) : nullptr;
+    v = key_parts ? allocate(part) : nullptr;
   }
-  float* take(int64_t count) {
-    float* taken = at == nullptr ? nullptr : at + floats;
+  float* allocate(int64_t count) {
+    float* allocated = at == nullptr ? nullptr : at + floats;
     floats += (count + 3) / 4 * 4;
-    return taken;
+    return allocated;
   }
   float* at;
   int64_t floats = 0;

@@ -4,9 +4,8 @@
 //   peak_m = max_j l_jm,   a_m = Σ_j exp(l_jm − peak_m) c_j,   b_m = Σ_j exp(l_jm − peak_m) w_j,
 // l_jm being the log feature of row j. In the forward the rows are keys, w values and c is 1.
 //
-// A chunk ends before a row that exceeds, in any feature, what the chunk's first row may see by
-// more than e^60. Whatever a row may see is then at least e^-60 relative to the peaks that the
-// chunk shares, while factors vanish below e^-87: what is lost is below e^-27 of any sum.
+// A chunk ends before a row that exceeds, in any feature, what the chunk's first row sees by more
+// than e^kLargestStep: docs/kernels.md, "Chunks", says why nothing that matters then vanishes.
 #pragma once
 
 #include "dofla/ops/cuda/feature_parts.cuh"
@@ -19,10 +18,10 @@ constexpr float kLargestStep = 60.0f;
 template <int kTile>
 struct ChunkShared {
   float offset[kTile];  // ½ (log α_m − log M)
-  float seen[kTile];    // what the first row may see
+  float seen[kTile];    // the largest log feature that the first row sees
   float top[kTile / 16][kTile];
   float peak[kTile], decay[kTile];
-  float faded[kTile];  // a, relative to the new peak
+  float faded[kTile];  // a relative to the new peak
   float a[kTile];
   int cut[kTile / 16];
 };
@@ -101,8 +100,8 @@ __device__ __forceinline__ void find_tops(const typename Tiling::Logs& logs, int
   }
 }
 
-// How many of the `rows` rows belong to the chunk; a row that stays out is the first to exceed what
-// the chunk's first row may see.
+// How many of the `rows` rows belong to the chunk: those before the first that exceeds what the
+// chunk's first row sees by too much.
 template <class Tiling>
 __device__ int cut_chunk(const typename Tiling::Logs& logs, int rows,
                          ChunkShared<Tiling::kTile>& shared) {
@@ -123,8 +122,8 @@ __device__ int cut_chunk(const typename Tiling::Logs& logs, int rows,
   return cut;
 }
 
-// Settles how many of `rows` rows the chunk takes, and the new peaks. Thread m < kTile keeps
-// `log_max`, the peak so far of feature m.
+// Decides how many of `rows` rows belong to the chunk, and computes the new peaks. Thread m < kTile
+// holds `log_max`, the running maximum of feature m.
 template <class Tiling>
 __device__ int settle_peaks(const typename Tiling::Logs& logs, int rows, float& log_max,
                             ChunkShared<Tiling::kTile>& shared) {

@@ -1,7 +1,7 @@
-// The forward, chunk by chunk. A head with more features than a block takes is shared by several
+// The forward, chunk by chunk. A head with more features than fit a block is divided among several
 // blocks, each with the whole attention over its own features; their outputs are merged afterwards.
-// Where sequences and heads are too few to fill the GPU, a sequence is cut into segments: their
-// sums first, then what each segment has before it, then all segments side by side.
+// Where sequences and heads are too few to fill the GPU, a sequence is cut into segments: first the
+// sums of each, then the sums of all that precede it, then all segments in parallel.
 #include <algorithm>
 
 #include "dofla/ops/cuda/launch.cuh"
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
     const int next = begin + rows;
     if (Tiling::kStages == 2 && next < end) load_chunk(next, stage ^ 1);
 
-    // Nobody needs the log features' sources any more: factors and sums take their place.
+    // The inputs of the log features are not needed any more: factors and sums overwrite them.
     const RowTile keys = tile(stage, 0), sums = tile(stage, 1), values = tile(stage, 2);
     store_factors<Tiling>(log_k, rows, shared, keys);
     fade<Tiling>(shared, b);
@@ -160,7 +160,7 @@ __global__ void accumulate_segments(LinearAttentionSums of, LinearAttentionSums 
     if (valid) value = value * old + of.b[at * width + d] * fresh;
     peak = top;
   }
-  __syncthreads();  // all have read what the first thread now changes
+  __syncthreads();  // every thread has read what the first one now writes
   if (!begun) return;
   if (valid) sums.b[own * width + d] = value;
   if (d == 0) sums.log_max[own] = peak, sums.a[own] = a;
@@ -254,14 +254,15 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
   const int64_t chunks = (s.tokens + 63) / 64, segments = segments_of(s, f.count);
   a.segment_tokens = static_cast<int>((chunks + segments - 1) / segments * 64);
   a.segments = static_cast<int>((s.tokens + a.segment_tokens - 1) / a.segment_tokens);
-  float* room = static_cast<float*>(workspace);
+  float* memory = static_cast<float*>(workspace);
   if (f.count > s.heads) {
-    a.parts = room + (segments > 1 ? 2 * sums_floats(s.batch * segments, f.total, s.width) : 0);
+    a.parts = memory + (segments > 1 ? 2 * sums_floats(s.batch * segments, f.total, s.width) : 0);
     a.part_logs = a.parts + s.batch * f.count * s.tokens * s.width;
   }
-  const cudaError_t status = s.element == Element::kF32
-                                 ? launch_passes<float>(s, a, f.count, sums, room, stream)
-                                 : launch_passes<__nv_bfloat16>(s, a, f.count, sums, room, stream);
+  const cudaError_t status =
+      s.element == Element::kF32
+          ? launch_passes<float>(s, a, f.count, sums, memory, stream)
+          : launch_passes<__nv_bfloat16>(s, a, f.count, sums, memory, stream);
   if (status != cudaSuccess || a.parts == nullptr) return status;
   return launch_merge_parts({s.element, s.batch, s.heads, f.count, s.tokens, s.width}, f.parts,
                             a.parts, a.part_logs, out, log_sum, stream);

@@ -1,5 +1,5 @@
-// What a chunk of the forward gives out: queries' factors, weights of the chunk's own keys,
-// outputs, and the sums that go on to the next chunk or call.
+// The outputs of a chunk of the forward: queries' factors, weights of the chunk's own keys,
+// outputs, and the sums that are carried to the next chunk or call.
 #pragma once
 
 #include "dofla/ops/cuda/linear_attention_chunk.cuh"
@@ -96,7 +96,7 @@ __device__ void read_sums(const LinearAttentionSums& from, int64_t first, const 
                           ChunkShared<Tiling::kTile>& shared) {
   const int m = threadIdx.x, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
   if (m < Tiling::kTile) {
-    // A feature that the block has not stays at 0: its rows count for nothing and are not kept.
+    // Features past the block's last stay at 0: they contribute nothing and are not written.
     const bool mine = m < f.count, begun = mine && from.log_max != nullptr;
     log_max = begun ? from.log_max[first + m] : mine ? -INFINITY : 0.0f;
     shared.a[m] = begun ? from.a[first + m] : 0.0f;

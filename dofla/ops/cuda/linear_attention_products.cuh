@@ -14,7 +14,7 @@ struct ChunkTiling {
   static constexpr int kTile = sizeof(T) == 4 && kWidth > 64 ? 32 : 64;
   static constexpr int kWarps = kTile / 16, kThreads = 32 * kWarps;
   static constexpr int kBlocks = kTile / 8;
-  // One stride for all tiles, so that a row of one may take the place of a row of another.
+  // One stride for all tiles, so that they can be reused for each other.
   static constexpr int kStride = (kWidth > kTile ? kWidth : kTile) + 8;
   static constexpr int kElements = kTile * kStride;
   static constexpr int kWideElements = kElements * WideTile<T, kStride>::kTiles;
@@ -29,9 +29,9 @@ struct ChunkTiling {
   using Factors = RoundedSums<T, kBlocks>;
 };
 
-// Calls body with a count that the compiler knows where it is the usual kMost: a loop over it then
-// has no branches, and the loads and products of its turns overlap. float32 has so many products a
-// turn that it gains nothing.
+// Calls body with a compile-time count where it is the usual kMost: the loop over it is then
+// unrolled without branches, and loads and products of its iterations overlap. float32 has so many
+// products an iteration that it gains nothing.
 template <class Tiling, int kMost, class Body>
 __device__ __forceinline__ void with_count(int count, const Body& body) {
   if (Tiling::kFast && count == kMost)
@@ -78,7 +78,7 @@ __device__ __forceinline__ void dot_rows(const Left& left, int steps, typename T
   });
 }
 
-// What a row may see of them, rounded.
+// Those that the causal mask keeps, rounded.
 template <class Tiling>
 __device__ __forceinline__ void keep_earlier(const typename Tiling::Logs& sums,
                                              typename Tiling::Factors& kept) {

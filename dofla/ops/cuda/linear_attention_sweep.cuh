@@ -1,7 +1,5 @@
-// One sweep of the linear attention's backward. With D_i the denominator of row i, g_i its output's
-// gradient and e_i = g_i·out_i, every pair j ≤ i receives
-//   ∂loss / ∂log(φ̃_m(q_i) φ̃_m(k_j)) = ψ_im φ̃_m(k_j) (g_i·v_j − e_i),   ψ_im = φ̃_m(q_i) / D_i.
-// The gradients of queries sum over earlier keys; those of keys and values over later queries,
+// One sweep of the linear attention's backward: equations (7) and (8) of docs/kernels.md. The
+// gradients of queries sum over earlier keys; those of keys and values sum over later queries,
 // which is the same with time running backwards. Each sweep owns rows x_i with vectors u_i and
 // passes over rows y_j with vectors w_j:
 //   queries:  x = q, u = g,  y = k, w = v, c = 1    keys:  x = k, u = v,  y = q, w = g, c = e
@@ -49,8 +47,8 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
       : Rows(arguments, memory),
         log_max(static_cast<int>(threadIdx.x) < f.count ? -INFINITY : 0.0f) {}
 
-  // Factors of y into its place and of the warp's rows of x, relative to new peaks; the sums
-  // follow. Returns how many of the `rows` rows the chunk takes.
+  // Replaces y by its factors relative to new peaks, computes those of the warp's rows of x, and
+  // rescales the sums. Returns how many of the `rows` rows belong to the chunk.
   __device__ __forceinline__ int settle_factors(int rows, Factors& own) {
     const float* less = log_sum + 16 * warp + g;
     const float2 query_less = make_float2(less[0], less[8]);
@@ -71,7 +69,7 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
     return rows;
   }
 
-  // Gradients of values: weights of the later queries' g, and what the sums hold of them.
+  // Gradients of values: the g of later queries of this chunk, weighted, and those in the sums.
   __device__ __forceinline__ void write_value_gradients(const Factors& own, int begin,
                                                         int rows) const {
     Factors weights;
@@ -165,7 +163,7 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
     }
   }
 
-  // The chunk's rows join the sums and the gradients of the features.
+  // Adds the chunk's rows to the sums and to the gradients of the features.
   __device__ __forceinline__ void add_chunk(int rows) {
     float sum[4] = {};
     if constexpr (kKeys)

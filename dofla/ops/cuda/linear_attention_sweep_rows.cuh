@@ -23,7 +23,7 @@ struct LinearBackwardArguments {
 template <class T, int kWidth>
 struct SweepTiling : ChunkTiling<T, kWidth> {
   using Chunk = ChunkTiling<T, kWidth>;
-  // Three blocks hide more of each other's waiting than two that load a chunk ahead.
+  // Three blocks hide more latency than two that prefetch a chunk.
   static constexpr int kBlocksAtOnce = Chunk::kFast && kWidth <= 64 ? 3 : 1;
   // Directions, sums, and the rows x, u, y, w of a chunk; log sums and e of its queries.
   static constexpr size_t kSharedBytes = (Chunk::kWideElements + 5 * Chunk::kElements) * sizeof(T) +
@@ -31,7 +31,7 @@ struct SweepTiling : ChunkTiling<T, kWidth> {
                                          sizeof(ChunkShared<Chunk::kTile>);
 };
 
-// With time running backwards for keys.
+// For keys, time runs backwards.
 template <class T, int kWidth, bool kKeys>
 struct SweepRows {
   using Tiling = SweepTiling<T, kWidth>;
@@ -43,7 +43,7 @@ struct SweepRows {
   const BlockFeatures f;
   const int key_head;
   const int warp, g, c;  // this thread's place in the fragments
-  // In shared memory. Factors take the place of y, gradients of log features that of u.
+  // In shared memory. Factors overwrite y, gradients of log features overwrite u.
   const typename Tiling::Wide directions;
   const RowTile sums, x, u, y, w;
   float *const log_sum, *const e;

@@ -55,7 +55,7 @@ inline void fill_panel(const Tensor& x, const Linear& head, int64_t begin, int64
   });
 }
 
-// Room for the logits of a panel, in rows of an even length.
+// Memory for the logits of a panel, with rows padded to a multiple of 64.
 inline Tensor new_panel(const Tensor& x, const Linear& head, DType type) {
   const int64_t stride = (head.outputs() + 63) / 64 * 64;
   return Tensor({std::min(x.size(0), kPanelRows), stride}, type, x.device());

@@ -1,4 +1,4 @@
-// Rows of logits, a block each: sums that are the same in every thread.
+// Rows of logits, one block a row: sums that are the same in every thread.
 #pragma once
 
 #include <cmath>
@@ -7,8 +7,10 @@
 
 namespace dofla::cuda {
 
-constexpr int kThreads = 512;  // of a block, which works on one row
-constexpr int kWarps = kThreads / 32;
+// The block that works on one row of logits.
+struct LogitBlock {
+  static constexpr int kThreads = 512, kWarps = kThreads / 32;
+};
 
 // A maximum and the sum of exponentials relative to it, joined in any order.
 struct LogSum {
@@ -45,7 +47,7 @@ __device__ int64_t packed_part(const T* row, int64_t count) {
 template <class T>
 __device__ bool is_left_out(float factor, T* row, int64_t count, float* loss) {
   if (factor != 0) return false;
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) row[i] = from_float<T>(0);
+  for (int64_t i = threadIdx.x; i < count; i += LogitBlock::kThreads) row[i] = from_float<T>(0);
   if (threadIdx.x == 0) *loss = 0;
   return true;
 }
@@ -53,12 +55,14 @@ __device__ bool is_left_out(float factor, T* row, int64_t count, float* loss) {
 // log Σ exp(row), the same in every thread.
 template <class T>
 __device__ float row_log_sum(const T* row, int64_t count) {
-  __shared__ float peaks[kWarps], sums[kWarps];
+  __shared__ float peaks[LogitBlock::kWarps], sums[LogitBlock::kWarps];
   LogSum mine;
   const int64_t packed = packed_part(row, count);
-  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed; i += kThreads * Pack<T>::kSize)
+  for (int64_t i = threadIdx.x * Pack<T>::kSize; i < packed;
+       i += LogitBlock::kThreads * Pack<T>::kSize)
     mine.add(load_pack(row + i).values);
-  for (int64_t i = packed + threadIdx.x; i < count; i += kThreads) mine.add({to_float(row[i])});
+  for (int64_t i = packed + threadIdx.x; i < count; i += LogitBlock::kThreads)
+    mine.add({to_float(row[i])});
 #pragma unroll
   for (int step = 16; step > 0; step /= 2)
     mine.join(__shfl_xor_sync(kWholeWarp, mine.peak, step),
@@ -70,18 +74,18 @@ __device__ float row_log_sum(const T* row, int64_t count) {
   }
   __syncthreads();
   LogSum all;
-  for (int w = 0; w < kWarps; ++w) all.join(peaks[w], sums[w]);
+  for (int w = 0; w < LogitBlock::kWarps; ++w) all.join(peaks[w], sums[w]);
   return all.peak + logf(all.sum);
 }
 
 // The sum over the block, the same in every thread; once a kernel.
 __device__ inline float block_sum(float x) {
-  __shared__ float parts[kWarps];
+  __shared__ float parts[LogitBlock::kWarps];
   x = warp_sum(x);
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
   __syncthreads();
   float sum = 0;
-  for (int w = 0; w < kWarps; ++w) sum += parts[w];
+  for (int w = 0; w < LogitBlock::kWarps; ++w) sum += parts[w];
   return sum;
 }
 

@@ -16,8 +16,9 @@ void product(const Tensor& x, const Linear& linear, Gemm how, Tensor& y) {
        weight_of(linear), y.mutable_raw(), element_of(y), y.size(1));
 }
 
-// Rows of an odd length (a vocabulary's), and a bias that is not in the type of the result, are no
-// good to cuBLASLt: the product goes elsewhere first.
+// cuBLASLt does not support, or is slow with, rows whose length is not a multiple of 8 (a
+// vocabulary) and a bias that is not in the type of the result: the product then goes to a padded
+// panel first.
 void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
   const Tensor& bias = linear.bias;
   const bool fits = linear.outputs() % 8 == 0 && (!bias.defined() || bias.dtype() == y.dtype());
@@ -70,6 +71,6 @@ const MatmulBackend kMatmul = {.matmul = matmul,
                                .matmul_add = matmul_add,
                                .matmul_gelu_tanh = matmul_gelu_tanh,
                                .matmul_gelu_tanh_backward = matmul_gelu_tanh_backward,
-                               .gelu_columns = 8};  // what cuBLASLt asks for
+                               .gelu_columns = 8};  // what cuBLASLt requires
 
 }  // namespace dofla::cuda

@@ -1,6 +1,7 @@
-// A kernel that begins before the one ahead of it in the stream has ended, so that its launch, and
-// what it reads that nobody writes, are already behind it when its inputs are there. GPUs older
-// than Hopper launch in the ordinary way. A chain of such kernels begins with an ordinary launch.
+// Programmatic dependent launch: a kernel starts before its predecessor in the stream has ended, so
+// that its launch latency and its loads of constant data (weights) overlap with the predecessor.
+// GPUs older than Hopper launch in the ordinary way. A chain of such kernels begins with an
+// ordinary launch.
 #pragma once
 
 #include <cstddef>

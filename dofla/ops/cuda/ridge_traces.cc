@@ -28,7 +28,7 @@ int64_t whole_blocks(int64_t samples) {
   return (samples + kBlock - 1) / kBlock * kBlock;
 }
 
-// Room for a panel, and for the products of every step of `invert`.
+// Elements of a workspace for a panel and for the products of every step of `invert`.
 int64_t scratch_elements(int64_t size) {
   int64_t most = size * kPanel;
   for (int64_t half = kBlock; half < size; half *= 2)
@@ -56,7 +56,7 @@ struct Workspace {
   // L below its diagonal blocks, then L⁻¹; on the diagonal L⁻¹ from the start. Zero above: products
   // with triangles read some of it.
   Tensor matrix;
-  Tensor scratch;  // a panel of Σ+λI, or a product on its way
+  Tensor scratch;  // a panel of Σ+λI, or an intermediate product
 };
 
 // A group of heads that are worked on together.

@@ -1,4 +1,4 @@
-// Rows of a matrix in shared memory, and the way there and back.
+// Rows of a matrix in shared memory: loads and stores.
 #pragma once
 
 #include "dofla/ops/cuda/tile_mma.cuh"
@@ -40,7 +40,7 @@ struct Tile {
   __device__ T* at(int row, int column) const { return data + row * kStride + column; }
 };
 
-// A matrix more exact than T: for bf16, what `top` leaves out is in `rest`.
+// A matrix more precise than T: for bf16, `rest` holds the rounding errors of `top`.
 template <class T, int kStride>
 struct WideTile;
 
@@ -61,9 +61,9 @@ struct WideTile<__nv_bfloat16, kStride> {
   __device__ WideTile(__nv_bfloat16* data, int rows) : top{data}, rest{data + rows * kStride} {}
   __device__ void store(int row, int column, float first, float second) const {
     const Pair<__nv_bfloat16> rounded(first, second);
-    const float2 taken = rounded.floats();
+    const float2 top_values = rounded.floats();
     store_pair(top.at(row, column), rounded);
-    store_pair(rest.at(row, column), {first - taken.x, second - taken.y});
+    store_pair(rest.at(row, column), {first - top_values.x, second - top_values.y});
   }
 };
 

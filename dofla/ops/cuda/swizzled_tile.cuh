@@ -52,20 +52,21 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], uint
                : "memory");
 }
 
-// Splits two floats into bf16 pairs, each part rounding what the ones before left over.
+// Splits two floats into bf16 pairs, each part the rounding of what the parts before leave.
 template <int kParts>
 __device__ __forceinline__ void split(float first, float second, uint32_t (&parts)[kParts]) {
 #pragma unroll
   for (int p = 0; p < kParts; ++p) {
     parts[p] = pack_bf16(first, second);
-    const float2 taken = unpack_bf16(parts[p]);
-    first -= taken.x;
-    second -= taken.y;
+    const float2 rounded = unpack_bf16(parts[p]);
+    first -= rounded.x;
+    second -= rounded.y;
   }
 }
 
-// sums[n] += a · b[n] over operands of several parts, leaving out products that are smaller than
-// the rounding of the finer operand. Terms go round the sums so that no product waits for the last.
+// sums[n] += a · b[n] over operands of several parts, without the products that are below the
+// rounding of the more precise operand. The innermost loop is over different sums, so that no
+// product waits for the one before it.
 template <int kLeft, int kRight, int kCount>
 __device__ __forceinline__ void multiply_parts(float (&sums)[kCount][4], int first,
                                                const uint32_t (&a)[kLeft][4],
@@ -153,7 +154,7 @@ __device__ __forceinline__ void multiply_columns(float (&sums)[kCount][4],
 }
 
 // Copies `rows` rows of `chunks` times 16 bytes, `step` elements apart, into a tile in the
-// background; the rows after become 0, the chunks after stay as they are.
+// background; further rows become 0, further chunks are left as they are.
 template <int kThreads>
 __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16* from, int64_t step,
                                           int rows, int chunks) {

@@ -75,7 +75,7 @@ __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until at most `kInFlight` of this thread's committed groups are still on their way.
+// Waits until at most `kInFlight` of this thread's committed groups are still in flight.
 template <int kInFlight>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kInFlight) : "memory");

@@ -17,7 +17,7 @@ __device__ __forceinline__ uint64_t right_operand(uint32_t address) {
 
 // sums [64, 64] (+)= a [64, 16] · b [16, 64]; warp w of the group holds rows 16 w to 16 w + 15 of a
 // and of the sums as mma_bf16 has them, the sums in [first, first + 8). b is stored [n, k], or
-// transposed [k, n]. Between here and the wait nobody may touch a and the sums.
+// transposed [k, n]. Registers of a and of the sums must not be accessed before the wait.
 template <bool kTransposed, int kCount>
 __device__ __forceinline__ void warpgroup_multiply(float (&sums)[kCount][4], int first,
                                                    const uint32_t (&a)[4], uint64_t b, bool add) {
@@ -42,13 +42,13 @@ __device__ __forceinline__ void warpgroup_multiply(float (&sums)[kCount][4], int
         "n"(static_cast<int>(kTransposed)));
 }
 
-// What was written to shared memory by ordinary means becomes visible to warpgroup products, after
-// a barrier also those of others.
+// Makes this thread's ordinary writes to shared memory visible to warpgroup products; after a
+// barrier, those of all threads.
 __device__ __forceinline__ void show_to_warpgroups() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Comes before products whose registers others have written.
+// Required before products whose registers were written by other instructions.
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
