@@ -29,11 +29,12 @@ TokenIds beginning(const ModelConfig& config) {
   fail("the model has no token to begin a text with: give --prompt or --ids");
 }
 
-TokenIds prompt_ids(const Options& options, const ModelConfig& config,
+TokenIds prompt_ids(const Options& options, const Transformer& model,
                     const std::optional<Tokenizer>& tokenizer) {
+  const ModelConfig& config = model.config();
   if (!options.ids.empty()) {
     const std::vector<TokenIds> sequences =
-        read_ids(options.ids, {.vocabulary = config.vocabulary, .longest = config.context});
+        read_ids(options.ids, {.vocabulary = config.vocabulary, .longest = model.most_tokens()});
     if (sequences.size() != 1)
       fail("{}: expected one sequence to continue, found {}", options.ids, sequences.size());
     return sequences.front();
@@ -70,7 +71,7 @@ void run(const Options& options) {
                                                  : Tokenizer::load(checkpoint.folder());
   const Transformer model = load_model(checkpoint, options.device.get());
   const ModelConfig& config = model.config();
-  const TokenIds prompt = prompt_ids(options, config, tokenizer);
+  const TokenIds prompt = prompt_ids(options, model, tokenizer);
   std::optional<StreamDecoder> decoder = decoder_after(options, prompt, tokenizer);
 
   std::string text;
@@ -98,7 +99,7 @@ void run(const Options& options) {
     return print_json(json);
   }
   print("\n");
-  print_remarks(result, prompt, config.context);
+  print_remarks(result, prompt, model.most_tokens());
 }
 
 void add_sampling_options(CLI::App& app, SamplerOptions& sampler) {
@@ -144,8 +145,10 @@ Command add_generate(CLI::App& program) {
   add_json_flag(*app, options->json);
   app->footer(
       "The text streams as it comes, after the prompt. It ends at --max-tokens, at the\n"
-      "end-of-text token, or when the model's context is full. A folder without a tokenizer takes\n"
-      "--ids and prints ids.\n\n"
+      "end-of-text token, or when the model's context is full; a model that has linear attention "
+      "in\n"
+      "every layer, and rotary positions, goes on past its context. A folder without a tokenizer\n"
+      "takes --ids and prints ids.\n\n"
       "Examples:\n"
       "  dofla generate --prompt \"The river flows\"\n"
       "  dofla generate path/to/gpt2 --prompt \"Once\" --temperature 0 --max-tokens 32 --json\n\n"

@@ -5,7 +5,7 @@
 
 #include "bench/gpu/operations.h"
 #include "bench/gpu/sections.h"
-#include "dofla/linear/decoder.h"
+#include "dofla/generate/decoder.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla::bench {

@@ -20,6 +20,7 @@ Objective direct_objective(const Checkpoint& teacher, const DirectOptions& optio
     Gradients gradients = new_gradients(**student, {.features = true});
     const double loss = next_token_gradient(**student, ids, options.recompute, gradients);
     for (size_t i = 0; i < features.layers.size(); ++i) {
+      if (features.layers[i].empty()) continue;
       Tensor per_head({features.layers[i].heads()}, DType::kF64);
       std::fill_n(per_head.data<double>(), per_head.count(), loss);
       take(static_cast<int64_t>(i),

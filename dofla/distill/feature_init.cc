@@ -69,13 +69,16 @@ FeatureSet init_features(const DimensionPlan& plan, const FeatureOptions& option
   for (const std::vector<int64_t>& counts : plan.heads) {
     Features layer = {
         .counts = counts, .z = {}, .log_alpha = {}, .subtract_norm = subtracts_norm(options.map)};
-    layer.z = Tensor({layer.total(), plan.model.head_size});
-    layer.log_alpha = Tensor({layer.total()});
+    if (!layer.empty()) {
+      layer.z = Tensor({layer.total(), plan.model.head_size});
+      layer.log_alpha = Tensor({layer.total()});
+    }
     set.layers.push_back(std::move(layer));
   }
   parallel_for(plan.model.layers * plan.model.heads, [&](int64_t i) {
     const int64_t layer = i / plan.model.heads, head = i % plan.model.heads;
     Features& features = set.layers[static_cast<size_t>(layer)];
+    if (features.empty()) return;
     const int64_t count = features.counts[static_cast<size_t>(head)];
     const int64_t first = features.offsets()[static_cast<size_t>(head)];
     const Head drawn = init_head(layer, head, count, plan, options);

@@ -16,7 +16,8 @@ Objective layerwise_objective(const Transformer& teacher, const FeatureLossOptio
     ForwardOptions forward;
     forward.heads_only = true;
     forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
-      take(layer, feature_loss(q, k, features.layers[static_cast<size_t>(layer)], options));
+      const Features& of = features.layers[static_cast<size_t>(layer)];
+      if (!of.empty()) take(layer, feature_loss(q, k, of, options));
     };
     teacher.forward(ids, forward);
   };

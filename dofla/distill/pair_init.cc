@@ -45,6 +45,7 @@ PairSampler::PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t 
 void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   const int64_t heads = plan_.model.heads, size = plan_.model.head_size, tokens = q.size(2);
   const int64_t seen = ++offered_[static_cast<size_t>(layer)];
+  if (plan_.heads[static_cast<size_t>(layer)].empty()) return;
   const double quarter = std::pow(static_cast<double>(size), 0.25);
   const Tensor all_queries = contiguous_heads(q).to(Device()).to(DType::kF32);
   const Tensor all_keys = contiguous_heads(k).to(Device()).to(DType::kF32);
@@ -78,6 +79,10 @@ FeatureSet PairSampler::features() const {
             offered_[static_cast<size_t>(layer)], sequences_);
     Features features;
     features.counts = plan_.heads[static_cast<size_t>(layer)];
+    if (features.empty()) {
+      set.layers.emplace_back();
+      continue;
+    }
     features.z = Tensor({features.total(), size});
     features.log_alpha = Tensor({features.total()});
     float* z = features.z.data<float>();

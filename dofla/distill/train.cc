@@ -21,7 +21,8 @@ double mean(const std::vector<double>& values) {
 
 FeatureTrainer::FeatureTrainer(FeatureSet start, Objective objective, const TrainOptions& options)
     : objective_(std::move(objective)), options_(options), features_(std::move(start)) {
-  for (const Features& layer : features_.layers) moments_.push_back(new_feature_moments(layer));
+  for (const Features& layer : features_.layers)
+    moments_.push_back(layer.empty() ? FeatureMoments{} : new_feature_moments(layer));
 }
 
 void FeatureTrainer::step(const Tensor& ids) {
@@ -32,8 +33,9 @@ void FeatureTrainer::step(const Tensor& ids) {
   // Losses and gradient norms of every head stay on the features' device until the step is over:
   // a GPU is waited for once.
   const int64_t layers = static_cast<int64_t>(features_.layers.size());
-  const int64_t heads = features_.layers.front().heads();
-  Tensor results({2 * layers, heads}, DType::kF64, features_.layers.front().z.device());
+  const int64_t heads = features_.first().heads();
+  // A layer without features has no error.
+  Tensor results = Tensor::zeros({2 * layers, heads}, DType::kF64, features_.first().z.device());
   objective_.run(ids, features_, [&](int64_t layer, const FeatureLoss& loss) {
     const size_t at = static_cast<size_t>(layer);
     const Tensor norms = feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha,

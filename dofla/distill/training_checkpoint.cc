@@ -16,6 +16,7 @@ std::string moment_name(size_t layer, std::string_view what) {
 void FeatureTrainer::save(const fs::path& path, const Json& run) const {
   NamedTensors tensors = to_tensors(features_.to(Device()));
   for (size_t i = 0; i < moments_.size(); ++i) {
+    if (features_.layers[i].empty()) continue;
     append_moments(moment_name(i, "z"), moments_[i].z, tensors);
     append_moments(moment_name(i, "log_alpha"), moments_[i].log_alpha, tensors);
   }
@@ -34,13 +35,14 @@ void FeatureTrainer::save(const fs::path& path, const Json& run) const {
 
 void FeatureTrainer::restore(const fs::path& path, const Json& run) {
   const Safetensors file = open_training_file(path, run);
-  const Device device = features_.layers.front().z.device();
-  features_ = from_tensors(features_.map, features_.counts(), features_.layers.front().z.size(1),
+  const Device device = features_.first().z.device();
+  features_ = from_tensors(features_.map, features_.counts(), features_.first().z.size(1),
                            [&](const std::string& name, const Shape& shape) {
                              return find_tensor(file, name, shape).clone();
                            })
                   .to(device);
   for (size_t i = 0; i < moments_.size(); ++i) {
+    if (features_.layers[i].empty()) continue;
     read_moments(file, moment_name(i, "z"), moments_[i].z);
     read_moments(file, moment_name(i, "log_alpha"), moments_[i].log_alpha);
   }

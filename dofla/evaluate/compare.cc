@@ -33,8 +33,8 @@ Comparison compare(const Transformer& teacher, const Transformer& student, const
   ForwardOptions options;
   options.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
     layers[static_cast<size_t>(layer)].add(
-        output_error(teacher.attention(layer).forward(q, k, v, nullptr),
-                     student.attention(layer).forward(q, k, v, nullptr)));
+        output_error(teacher.attention(layer).forward({q, k, v}, {}),
+                     student.attention(layer).forward({q, k, v}, {})));
   };
   Divergence sum;
   Comparison result;

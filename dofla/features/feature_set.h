@@ -13,11 +13,12 @@ namespace dofla {
 
 struct FeatureSet {
   FeatureMap map = FeatureMap::kPrf;
-  std::vector<Features> layers;
+  std::vector<Features> layers;  // empty where a layer keeps its softmax attention
 
-  std::vector<std::vector<int64_t>> counts() const;  // M, [layers, heads]
-  FeatureSet clone() const;                          // an independent copy
-  FeatureSet to(const Device& device) const;         // a copy there; itself if it is there already
+  std::vector<std::vector<int64_t>> counts() const;  // M, [layers, heads]; none for such a layer
+  const Features& first() const;  // the first layer that has any; std::invalid_argument if none has
+  FeatureSet clone() const;       // an independent copy
+  FeatureSet to(const Device& device) const;  // a copy there; itself if it is there already
 };
 
 // As tensors of a safetensors file, "linear_attention.<layer>.z" and ".log_alpha"; the counts stand

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "dofla/core/error.h"
-#include "dofla/linear/decoder.h"
+#include "dofla/generate/decoder.h"
 
 namespace dofla {
 namespace {
@@ -15,36 +15,14 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Reads the prompt, then token after token.
-class Reader {
- public:
-  explicit Reader(const Transformer& model) : model_(model), state_(model.new_state()) {}
-
-  int64_t position() const { return (decoder_ ? decoder_->state() : state_).position(); }
-
-  // The logits [V] that follow the last of `ids`.
-  Tensor next_logits(const TokenIds& ids) {
-    const bool token = ids.size() == 1 && position() > 0;
-    if (!decoder_ && token && model_.device().is_cuda() && Decoder::takes(model_))
-      decoder_.emplace(model_, std::move(state_));
-    const Tensor logits = decoder_ ? decoder_->step(ids) : forward(ids);
-    return logits.reshape({logits.size(1)}).to(Device());
-  }
-
- private:
-  Tensor forward(const TokenIds& ids) {
-    ForwardOptions options;
-    options.state = &state_;
-    const Tensor hidden = model_.forward(to_tensor(ids), options);  // [1, T, C]
-    const int64_t tokens = hidden.size(1);
-    const Tensor rows = hidden.reshape({tokens, hidden.size(2)});
-    return model_.logits(rows.slice(tokens - 1, tokens));
-  }
-
-  const Transformer& model_;
-  DecodeState state_;
-  std::optional<Decoder> decoder_;  // for linear models on a GPU, from the first token drawn on
-};
+// The logits [1, V] that follow a prompt, whose memory `state` then is.
+Tensor read_prompt(const Transformer& model, const TokenIds& prompt, DecodeState& state) {
+  ForwardOptions options;
+  options.state = &state;
+  const Tensor hidden = model.forward(to_tensor(prompt), options);  // [1, T, C]
+  const int64_t tokens = hidden.size(1);
+  return model.logits(hidden.reshape({tokens, hidden.size(2)}).slice(tokens - 1, tokens));
+}
 
 }  // namespace
 
@@ -54,33 +32,35 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
   require(prompt_tokens > 0, "generate: the prompt is empty");
   require(options.max_tokens > 0, "generate: max_tokens {}", options.max_tokens);
-  if (prompt_tokens > config.context)
+  const int64_t most = model.most_tokens();
+  if (prompt_tokens > most)
     fail("the prompt has {} tokens, more than the model's context of {}: shorten it", prompt_tokens,
-         config.context);
+         most);
 
   Generation result;
   Sampler sampler(options.sampler);
-  Reader reader(model);
-  TokenIds unread = prompt;
+  DecodeState state = model.new_state();
+  std::optional<Decoder> decoder;  // from the first token drawn on
   const Clock::time_point start = Clock::now();
   Clock::time_point first = start;
+  Tensor following = read_prompt(model, prompt, state);
   while (true) {
-    const Tensor logits = reader.next_logits(unread);
+    const Tensor logits = following.to(Device());
     const int64_t id = sampler.sample({logits.data<float>(), static_cast<size_t>(logits.count())});
     if (result.ids.empty()) first = Clock::now();
     result.ids.push_back(id);
     if (on_token) on_token(id);
-    unread = {id};
 
-    if (options.stop_at_end_of_text && config.end_of_text == id)
-      result.stopped = StopReason::kEndOfText;
-    else if (static_cast<int64_t>(result.ids.size()) == options.max_tokens)
-      result.stopped = StopReason::kMaxTokens;
-    else if (reader.position() == config.context)
-      result.stopped = StopReason::kContextFull;
-    else
-      continue;
-    break;
+    const bool end = options.stop_at_end_of_text && config.end_of_text == id;
+    const auto drawn = static_cast<int64_t>(result.ids.size());
+    if (end || drawn == options.max_tokens || prompt_tokens + drawn > most) {
+      result.stopped = end                           ? StopReason::kEndOfText
+                       : drawn == options.max_tokens ? StopReason::kMaxTokens
+                                                     : StopReason::kContextFull;
+      break;
+    }
+    if (!decoder) decoder.emplace(model, std::move(state));
+    following = decoder->step({id});
   }
   result.prompt_seconds = seconds_between(start, first);
   const double decoding = seconds_between(first, Clock::now());

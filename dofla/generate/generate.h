@@ -28,9 +28,9 @@ struct Generation {
 // Called with each token as soon as it is drawn.
 using OnToken = std::function<void(int64_t id)>;
 
-// Throws Error if the prompt does not fit into the model's context, std::invalid_argument if it is
-// empty or holds ids outside the vocabulary. A prompt of n tokens can be continued by up to
-// context − n + 1 of them: the last one drawn need not be read again.
+// Throws Error if the prompt has more tokens than the model can take (Transformer::most_tokens),
+// std::invalid_argument if it is empty or holds ids outside the vocabulary. A prompt of n tokens
+// can be continued by up to most_tokens − n + 1 of them: the last one drawn need not be read again.
 Generation generate(const Transformer& model, const TokenIds& prompt,
                     const GenerateOptions& options, const OnToken& on_token = {});
 

@@ -12,14 +12,15 @@ class LinearAttention : public Attention {
   explicit LinearAttention(Features features) : features_(std::move(features)) {}
 
   const Features* features() const override { return &features_; }
+  bool grows() const override { return false; }
 
   std::unique_ptr<AttentionState> new_state() const override;
-  // The tensors of a state that new_state made; those of an empty one are made for this batch.
-  LinearAttentionState& tensors_of(AttentionState& state, int64_t batch) const;
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState* state,
-                 AttentionTape* tape) const override;
-  AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const AttentionTape& tape, const Tensor& grad_out,
+  bool reserve(AttentionState& state, int64_t batch, int64_t tokens, DType type,
+               const Device& device) const override;
+  Tensor forward(const Heads& heads, const Past& past, AttentionTape* tape) const override;
+  Tensor write_step(TokenProgram& program, const Heads& heads,
+                    AttentionState& state) const override;
+  AttentionGradients backward(const Heads& heads, const AttentionTape& tape, const Tensor& grad_out,
                               const GradientRoom& room) const override;
 
  private:

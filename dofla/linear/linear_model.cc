@@ -1,8 +1,11 @@
 #include "dofla/linear/linear_model.h"
 
+#include <algorithm>
+
 #include "dofla/core/error.h"
 #include "dofla/core/version.h"
 #include "dofla/linear/linear_attention.h"
+#include "dofla/model/softmax_attention.h"
 #include "dofla/ops/linear_attention.h"
 
 namespace dofla {
@@ -17,15 +20,20 @@ constexpr int64_t kVersion = 1;
 
 std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, const Json& block) {
   const ModelConfig& config = checkpoint.config();
-  const std::string expected =
-      fmt::format("features: expected {} lists of {} whole numbers from 1 to {}", config.layers,
-                  config.heads, int64_t{1} << 20);
+  const std::string expected = fmt::format(
+      "features: expected {} lists of {} whole numbers from 1 to {}, or null for a "
+      "layer with softmax attention",
+      config.layers, config.heads, int64_t{1} << 20);
   const auto found = block.find("features");
   if (found == block.end() || !found->is_array() ||
       static_cast<int64_t>(found->size()) != config.layers)
     bad_block(checkpoint, expected);
   std::vector<std::vector<int64_t>> counts;
   for (const Json& layer : *found) {
+    if (layer.is_null()) {
+      counts.emplace_back();
+      continue;
+    }
     if (!layer.is_array() || static_cast<int64_t>(layer.size()) != config.heads)
       bad_block(checkpoint, expected);
     std::vector<int64_t>& row = counts.emplace_back();
@@ -35,7 +43,16 @@ std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, cons
       row.push_back(count.get<int64_t>());
     }
   }
+  if (std::ranges::all_of(counts, [](const auto& row) { return row.empty(); }))
+    bad_block(checkpoint, "features: no layer has any");
   return counts;
+}
+
+Json counts_or_null(const FeatureSet& features) {
+  Json json = Json::array();
+  for (const Features& layer : features.layers)
+    json.push_back(layer.empty() ? Json() : Json(layer.counts));
+  return json;
 }
 
 // Files of the teacher's folder that a student needs too.
@@ -61,8 +78,12 @@ bool is_linear(const Checkpoint& checkpoint) {
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
                               const Device& device, DType gpu_weights) {
   std::vector<std::unique_ptr<Attention>> attention;
-  for (const Features& layer : features.layers)
-    attention.push_back(std::make_unique<LinearAttention>(layer.to(device)));
+  for (const Features& layer : features.layers) {
+    if (layer.empty())
+      attention.push_back(std::make_unique<SoftmaxAttention>(teacher.config()));
+    else
+      attention.push_back(std::make_unique<LinearAttention>(layer.to(device)));
+  }
   return Transformer(teacher, std::move(attention), device, gpu_weights);
 }
 
@@ -102,7 +123,7 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
   block["version"] = kVersion;
   block["dofla"] = version();
   block["feature_map"] = name(features.map);
-  block["features"] = features.counts();
+  block["features"] = counts_or_null(features);
   config[kBlock] = std::move(block);
   write_whole(folder / "config.json", config.dump(2) + "\n");
   copy_companions(teacher.folder(), folder);
@@ -129,7 +150,7 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
 int64_t state_bytes(const FeatureSet& features) {
   int64_t bytes = 0;
   for (const Features& layer : features.layers)
-    bytes += new_linear_attention_state(1, layer).bytes();
+    if (!layer.empty()) bytes += new_linear_attention_state(1, layer).bytes();
   return bytes;
 }
 

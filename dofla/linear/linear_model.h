@@ -7,7 +7,8 @@
 
 namespace dofla {
 
-// The teacher's body with linear attention in every layer.
+// The teacher's body with linear attention in every layer that has features, and its own softmax
+// attention in the others.
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
                               const Device& device = {}, DType gpu_weights = DType::kBF16);
 
@@ -32,8 +33,8 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
 void write_trained_model(const fs::path& folder, const Checkpoint& source, const Transformer& model,
                          const Json& about);
 
-// What one sequence takes in memory: the linear model's state, whatever its length, and the softmax
-// model's key/value cache at `tokens`.
+// What one sequence takes in memory: the state of all layers with features, whatever its length,
+// and the softmax model's key/value cache at `tokens`.
 int64_t state_bytes(const FeatureSet& features);
 int64_t cache_bytes(const ModelConfig& config, int64_t tokens);
 

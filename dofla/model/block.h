@@ -4,24 +4,18 @@
 
 #include <vector>
 
-#include "dofla/model/attention.h"
+#include "dofla/model/executor.h"
 #include "dofla/model/weights.h"
 
 namespace dofla {
 
 // What a block is made of; the model keeps all of it alive.
 struct Block {
+  int64_t layer;
   const ModelConfig& config;
   const LayerWeights& weights;
   const Attention& attention;
-  const std::vector<float>& frequencies;  // of the rotary embedding; may be empty
-};
-
-// On a GPU these may be views of a projection's rows.
-struct Heads {
-  Tensor q;  // [B, H, T, D]
-  Tensor k;  // [B, Hkv, T, D]
-  Tensor v;  // [B, Hkv, T, D]
+  const Tensor& frequencies;  // of the rotary embedding; may be undefined
 };
 
 // What the backward needs of the forward. Norms and activations are cheap beside the products
@@ -37,13 +31,13 @@ struct BlockTape {
 };
 
 // The first half of a block: queries, keys and values as they enter the attention.
-Heads project_heads(const Block& block,
+Heads project_heads(Executor& run, const Block& block,
                     const Tensor& x,  // [R, C], the block's input
-                    int64_t batch, int64_t position, BlockTape* tape);
+                    BlockTape* tape = nullptr);
 
 // The second half. Returns the block's output, [R, C].
-Tensor finish_block(const Block& block, const Tensor& x, const Heads& heads, AttentionState* state,
-                    BlockTape* tape);
+Tensor finish_block(Executor& run, const Block& block, const Tensor& x, const Heads& heads,
+                    BlockTape* tape = nullptr);
 
 // The gradient of the block's input from that of its output, for a forward without state. Those of
 // weights and features are added where they are wanted, else the pointers are null.

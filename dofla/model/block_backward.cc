@@ -59,8 +59,8 @@ RowGradients new_row_gradients(const Block& block, const Heads& heads) {
   for (const Linear& projection : block.weights.projections)
     rows.emplace_back(Shape{batch * tokens, projection.outputs()}, heads.q.dtype(),
                       heads.q.device());
-  const auto columns_of = [&](const HeadSource& source, const Tensor& like) {
-    return view_heads(rows[source.projection], source.columns, batch, like.size(1), like.size(3));
+  const auto columns_of = [&](HeadColumns columns, const Tensor& like) {
+    return view_heads(rows[columns.projection], columns, batch, like.size(1), like.size(3));
   };
   GradientRoom columns = {columns_of(block.weights.q, heads.q),
                           columns_of(block.weights.k, heads.k),
@@ -73,11 +73,9 @@ RowGradients new_row_gradients(const Block& block, const Heads& heads) {
 void project_heads_backward(const Block& block, const BlockTape& tape, AttentionGradients grad,
                             GradientRoom& columns, LayerWeights* weights) {
   const ModelConfig& config = block.config;
-  if (!block.frequencies.empty()) {
-    std::vector<float> back = block.frequencies;
-    for (float& frequency : back) frequency = -frequency;
-    rotate(grad.q, back, 0);
-    rotate(grad.k, back, 0);
+  if (block.frequencies.defined()) {
+    rotate(grad.q, block.frequencies, Tensor(), true);
+    rotate(grad.k, block.frequencies, Tensor(), true);
   }
   if (!config.qk_norm) return;
   copy_heads(rms_norm_backward(tape.q, block.weights.q_norm, config.norm_epsilon, grad.q,
@@ -99,9 +97,8 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
   RowGradients to = new_row_gradients(block, heads);
   GradientRoom room = to.heads;
   if (block.config.qk_norm) room.q = room.k = Tensor();  // their norms come in between
-  const AttentionGradients inner =
-      block.attention.backward(heads.q, heads.k, heads.v, tape.attention,
-                               grad_mixed.reshape(tape.attention.out.shape()), room);
+  const AttentionGradients inner = block.attention.backward(
+      heads, tape.attention, grad_mixed.reshape(tape.attention.out.shape()), room);
   if (features != nullptr && features->z.defined()) {
     add(features->z, inner.features.z);
     add(features->log_alpha, inner.features.log_alpha);
@@ -123,7 +120,7 @@ Tensor block_backward(const Block& block, const BlockTape& tape, const Tensor& g
   const ModelConfig& config = block.config;
   // Only gradients of weights need the normalised rows.
   const auto normal = [&](const NormWeights& norm, const Tensor& x) {
-    return weights == nullptr ? Tensor() : normalise(config, norm, x);
+    return weights == nullptr ? Tensor() : normalise(norm_of(config, norm), x);
   };
   const NormWeights& mlp_norm = block.weights.mlp_norm;
   Tensor grad_middle = normalise_backward(

@@ -25,9 +25,9 @@ Weights load_gpt2(WeightReader& reader) {
     LayerWeights layer;
     layer.attention_norm = reader.norm(at + "ln_1", width, true);
     layer.projections = {load_conv1d(reader, at + "attn.c_attn", width, 3 * width)};
-    layer.q = {0, {0, size}};
-    layer.k = {0, {width, size}};
-    layer.v = {0, {2 * width, size}};
+    layer.q = {.offset = 0, .stride = size};
+    layer.k = {.offset = width, .stride = size};
+    layer.v = {.offset = 2 * width, .stride = size};
     layer.attention_output = load_conv1d(reader, at + "attn.c_proj", width, width);
     layer.mlp_norm = reader.norm(at + "ln_2", width, true);
     layer.mlp_up = load_conv1d(reader, at + "mlp.c_fc", width, config.mlp_width);

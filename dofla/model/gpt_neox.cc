@@ -14,9 +14,9 @@ Weights load_gpt_neox(WeightReader& reader) {
     layer.attention_norm = reader.norm(at + "input_layernorm", width, true);
     layer.projections = {
         reader.linear(at + "attention.query_key_value", width, 3 * width, config.qkv_bias)};
-    layer.q = {0, {0, 3 * size}};
-    layer.k = {0, {size, 3 * size}};
-    layer.v = {0, {2 * size, 3 * size}};
+    layer.q = {.offset = 0, .stride = 3 * size};
+    layer.k = {.offset = size, .stride = 3 * size};
+    layer.v = {.offset = 2 * size, .stride = 3 * size};
     layer.attention_output =
         reader.linear(at + "attention.dense", width, width, config.attention_output_bias);
     layer.mlp_norm = reader.norm(at + "post_attention_layernorm", width, true);

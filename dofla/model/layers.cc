@@ -5,9 +5,8 @@
 
 namespace dofla {
 
-Tensor normalise(const ModelConfig& config, const NormWeights& norm, const Tensor& x) {
-  return config.norm == Norm::kLayer ? layer_norm(x, norm.weight, norm.bias, config.norm_epsilon)
-                                     : rms_norm(x, norm.weight, config.norm_epsilon);
+Dense::Norm norm_of(const ModelConfig& config, const NormWeights& norm) {
+  return {norm.weight, norm.bias, config.norm_epsilon, config.norm == Norm::kLayer};
 }
 
 Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm, const Tensor& x,
@@ -17,15 +16,6 @@ Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm, co
     return rms_norm_backward(x, norm.weight, config.norm_epsilon, grad, weight);
   Tensor* bias = gradient == nullptr ? nullptr : &gradient->bias;
   return layer_norm_backward(x, norm.weight, config.norm_epsilon, grad, weight, bias);
-}
-
-Tensor activated_product(Activation activation, const Tensor& x, const Linear& linear,
-                         Tensor* inner) {
-  if (activation == Activation::kGeluTanh) return matmul_gelu_tanh(x, linear, inner);
-  Tensor y = matmul(x, linear);
-  if (inner != nullptr) *inner = y.clone();
-  activate(activation, y);
-  return y;
 }
 
 Tensor activated_product_backward(Activation activation, const Tensor& grad_y, const Linear& linear,

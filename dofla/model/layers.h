@@ -3,24 +3,19 @@
 #pragma once
 
 #include "dofla/model/weights.h"
+#include "dofla/ops/dense.h"
 
 namespace dofla {
 
-Tensor normalise(const ModelConfig& config, const NormWeights& norm,
-                 const Tensor& x);  // [R, C] -> [R, C]
+// The norm as the dense layer behind it takes it.
+Dense::Norm norm_of(const ModelConfig& config, const NormWeights& norm);
 
-// From the gradient of normalise's output to that of x; adds those of the norm's weights to
+// From the gradient of the norm's output to that of x; adds those of the norm's weights to
 // `gradient` unless it is null.
 Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm,
                           const Tensor& x,     // [R, C], what the forward received
                           const Tensor& grad,  // [R, C]
                           NormWeights* gradient);
-
-// The activation of matmul(x, linear); what it received goes to `inner` unless that is null.
-Tensor activated_product(Activation activation,
-                         const Tensor& x,       // [R, K]
-                         const Linear& linear,  // -> [R, N]
-                         Tensor* inner);
 
 // The gradient of `inner` in y = matmul(activation(inner), linear).
 Tensor activated_product_backward(Activation activation,

@@ -17,9 +17,9 @@ Weights load_llama(WeightReader& reader) {
     layer.attention_norm = reader.norm(at + "input_layernorm", width, false);
     layer.projections = {projection("q_proj", config.heads), projection("k_proj", config.kv_heads),
                          projection("v_proj", config.kv_heads)};
-    layer.q = {0, {0, size}};
-    layer.k = {1, {0, size}};
-    layer.v = {2, {0, size}};
+    layer.q = {.offset = 0, .stride = size, .projection = 0};
+    layer.k = {.offset = 0, .stride = size, .projection = 1};
+    layer.v = {.offset = 0, .stride = size, .projection = 2};
     if (config.qk_norm) {
       layer.q_norm = reader.vector(at + "self_attn.q_norm.weight", size);
       layer.k_norm = reader.vector(at + "self_attn.k_norm.weight", size);

@@ -8,7 +8,7 @@
 namespace dofla {
 namespace {
 
-// Tokens [begin, end) of every head of a cache.
+// Tokens [begin, end) of every head of some sequences of a cache.
 Tensor tokens_of(const Tensor& cache, int64_t begin, int64_t end) {
   return cache.view({cache.size(0), cache.size(1), end - begin, cache.size(3)},
                     begin * cache.step(2), {cache.step(0), cache.step(1), cache.step(2), 1});
@@ -16,44 +16,37 @@ Tensor tokens_of(const Tensor& cache, int64_t begin, int64_t end) {
 
 struct KeyValueCache : AttentionState {
   Tensor k, v;  // [B, Hkv, capacity, D]
-  int64_t tokens = 0;
 
   int64_t bytes() const override { return k.defined() ? k.bytes() + v.bytes() : 0; }
+  int64_t capacity() const { return k.defined() ? k.size(2) : 0; }
 
-  std::unique_ptr<AttentionState> clone(int64_t copies) const override {
-    auto copy = std::make_unique<KeyValueCache>(*this);
-    if (k.defined()) {
-      copy->k = k.repeat(copies);
-      copy->v = v.repeat(copies);
+  std::unique_ptr<AttentionState> gather(std::span<const Sequence> sequences) const override {
+    int64_t room = 0;
+    for (const auto& [state, index] : sequences)
+      room = std::max(room, dynamic_cast<const KeyValueCache&>(*state).capacity());
+    auto out = std::make_unique<KeyValueCache>();
+    if (sequences.empty() || !k.defined()) return out;
+    out->allocate(static_cast<int64_t>(sequences.size()), room, k);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const auto& from = dynamic_cast<const KeyValueCache&>(*sequences[i].state);
+      copy_sequence(from.k, sequences[i].index, out->k, static_cast<int64_t>(i));
+      copy_sequence(from.v, sequences[i].index, out->v, static_cast<int64_t>(i));
     }
-    return copy;
+    return out;
   }
 
-  void append(const Tensor& new_k, const Tensor& new_v, int64_t context) {
-    const int64_t needed = tokens + new_k.size(2);
-    if (!k.defined() || needed > k.size(2)) {
-      const int64_t doubled = k.defined() ? 2 * k.size(2) : 64;
-      grow(new_k, std::max(needed, std::min(doubled, context)));
-    }
-    Tensor free_k = tokens_of(k, tokens, needed), free_v = tokens_of(v, tokens, needed);
-    copy_heads(new_k, free_k);
-    copy_heads(new_v, free_v);
-    tokens = needed;
+  // With room for so many tokens of every sequence; `like` is another cache.
+  void allocate(int64_t batch, int64_t tokens, const Tensor& like) {
+    allocate({batch, like.size(1), tokens, like.size(3)}, like.dtype(), like.device());
+  }
+  void allocate(const Shape& shape, DType type, const Device& device) {
+    k = Tensor(shape, type, device);
+    v = Tensor(shape, type, device);
   }
 
- private:
-  void grow(const Tensor& like, int64_t capacity) {
-    Shape shape = like.shape();
-    shape[2] = capacity;
-    Tensor larger_k(shape, like.dtype(), like.device()),
-        larger_v(shape, like.dtype(), like.device());
-    if (tokens > 0) {
-      Tensor kept_k = tokens_of(larger_k, 0, tokens), kept_v = tokens_of(larger_v, 0, tokens);
-      copy_heads(tokens_of(k, 0, tokens), kept_k);
-      copy_heads(tokens_of(v, 0, tokens), kept_v);
-    }
-    k = larger_k;
-    v = larger_v;
+  static void copy_sequence(const Tensor& from, int64_t sequence, Tensor& to, int64_t index) {
+    Tensor kept = tokens_of(to.slice(index, index + 1), 0, from.size(2));
+    copy_heads(from.slice(sequence, sequence + 1), kept);
   }
 };
 
@@ -63,18 +56,45 @@ std::unique_ptr<AttentionState> SoftmaxAttention::new_state() const {
   return std::make_unique<KeyValueCache>();
 }
 
-Tensor SoftmaxAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 AttentionState* state, AttentionTape* tape) const {
-  if (state == nullptr) return softmax_attention(q, k, v, k.size(2), tape);
-  auto& cache = dynamic_cast<KeyValueCache&>(*state);
-  cache.append(k, v, context_);
-  return softmax_attention(q, cache.k, cache.v, cache.tokens);
+// The cache doubles, but never takes more room than the context without need.
+bool SoftmaxAttention::reserve(AttentionState& state, int64_t batch, int64_t tokens, DType type,
+                               const Device& device) const {
+  auto& cache = dynamic_cast<KeyValueCache&>(state);
+  if (tokens <= cache.capacity()) return false;
+  const KeyValueCache old = cache;
+  const int64_t doubled = std::max<int64_t>(64, 2 * old.capacity());
+  cache.allocate({batch, heads_, std::max(tokens, std::min(doubled, context_)), head_size_}, type,
+                 device);
+  for (int64_t b = 0; old.k.defined() && b < batch; ++b) {
+    KeyValueCache::copy_sequence(old.k, b, cache.k, b);
+    KeyValueCache::copy_sequence(old.v, b, cache.v, b);
+  }
+  return true;
 }
 
-AttentionGradients SoftmaxAttention::backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                              const AttentionTape& tape, const Tensor& grad_out,
+Tensor SoftmaxAttention::forward(const Heads& heads, const Past& past, AttentionTape* tape) const {
+  const auto& [q, k, v] = heads;
+  if (past.state == nullptr) return softmax_attention(q, k, v, k.size(2), tape);
+  auto& cache = dynamic_cast<KeyValueCache&>(*past.state);
+  const int64_t keys = past.most + k.size(2);
+  reserve(cache, k.size(0), keys, k.dtype(), k.device());
+  if (past.equal) {
+    Tensor free_k = tokens_of(cache.k, past.most, keys),
+           free_v = tokens_of(cache.v, past.most, keys);
+    copy_heads(k, free_k);
+    copy_heads(v, free_v);
+    return softmax_attention(q, cache.k, cache.v, keys);
+  }
+  append_heads(k, past.tokens, cache.k);
+  append_heads(v, past.tokens, cache.v);
+  return softmax_attention(q, cache.k, cache.v, keys, nullptr, past.tokens);
+}
+
+AttentionGradients SoftmaxAttention::backward(const Heads& heads, const AttentionTape& tape,
+                                              const Tensor& grad_out,
                                               const GradientRoom& room) const {
-  SoftmaxAttentionGradients gradients = softmax_attention_backward(q, k, v, grad_out, tape, room);
+  SoftmaxAttentionGradients gradients =
+      softmax_attention_backward(heads.q, heads.k, heads.v, grad_out, tape, room);
   return {gradients.q, gradients.k, gradients.v, {}};
 }
 

@@ -1,24 +1,26 @@
 // The teacher's attention: softmax over a key/value cache that grows with the sequence.
 #pragma once
 
+#include "dofla/checkpoint/hf_config.h"
 #include "dofla/model/attention.h"
 
 namespace dofla {
 
 class SoftmaxAttention : public Attention {
  public:
-  // The cache never takes more room than `context` tokens.
-  explicit SoftmaxAttention(int64_t context) : context_(context) {}
+  explicit SoftmaxAttention(const ModelConfig& config)
+      : context_(config.context), heads_(config.kv_heads), head_size_(config.head_size) {}
 
+  bool grows() const override { return true; }
   std::unique_ptr<AttentionState> new_state() const override;
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState* state,
-                 AttentionTape* tape) const override;
-  AttentionGradients backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const AttentionTape& tape, const Tensor& grad_out,
+  bool reserve(AttentionState& state, int64_t batch, int64_t tokens, DType type,
+               const Device& device) const override;
+  Tensor forward(const Heads& heads, const Past& past, AttentionTape* tape) const override;
+  AttentionGradients backward(const Heads& heads, const AttentionTape& tape, const Tensor& grad_out,
                               const GradientRoom& room) const override;
 
  private:
-  int64_t context_;
+  int64_t context_, heads_, head_size_;
 };
 
 }  // namespace dofla

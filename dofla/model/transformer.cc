@@ -1,19 +1,20 @@
 #include "dofla/model/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "dofla/model/layers.h"
 #include "dofla/model/softmax_attention.h"
-#include "dofla/ops/embedding.h"
 #include "dofla/ops/rounding.h"
 
 namespace dofla {
 namespace {
 
 // Angle per position of every rotated pair. Float32 throughout, as the teachers were trained.
-std::vector<float> rope_frequencies(const Rope& rope) {
-  std::vector<float> frequencies;
+Tensor rope_frequencies(const Rope& rope) {
+  if (rope.dims == 0) return {};
+  Tensor frequencies({(rope.dims + 1) / 2});
   for (int64_t i = 0; i < rope.dims; i += 2) {
     const double exponent = static_cast<float>(i) / static_cast<float>(rope.dims);
     double frequency = static_cast<float>(1 / std::pow(rope.theta, exponent));
@@ -28,7 +29,7 @@ std::vector<float> rope_frequencies(const Rope& rope) {
         frequency *= (1 - smooth) / stretch.factor + smooth;
       }
     }
-    frequencies.push_back(static_cast<float>(frequency));
+    frequencies.data<float>()[i / 2] = static_cast<float>(frequency);
   }
   return frequencies;
 }
@@ -36,24 +37,11 @@ std::vector<float> rope_frequencies(const Rope& rope) {
 std::vector<std::unique_ptr<Attention>> softmax_everywhere(const ModelConfig& config) {
   std::vector<std::unique_ptr<Attention>> attention;
   for (int64_t i = 0; i < config.layers; ++i)
-    attention.push_back(std::make_unique<SoftmaxAttention>(config.context));
+    attention.push_back(std::make_unique<SoftmaxAttention>(config));
   return attention;
 }
 
 }  // namespace
-
-int64_t DecodeState::bytes() const {
-  int64_t total = 0;
-  for (const auto& layer : layers_) total += layer->bytes();
-  return total;
-}
-
-DecodeState DecodeState::fork(int64_t copies) const {
-  DecodeState copy;
-  copy.position_ = position_;
-  for (const auto& layer : layers_) copy.layers_.push_back(layer->clone(copies));
-  return copy;
-}
 
 Transformer::Transformer(const Checkpoint& checkpoint, const Device& device, DType gpu_weights)
     : Transformer(checkpoint, softmax_everywhere(checkpoint.config()), device, gpu_weights) {}
@@ -64,16 +52,22 @@ Transformer::Transformer(const Checkpoint& checkpoint,
     : config_(checkpoint.config()),
       weights_(device.is_cuda() ? on_gpu(load_weights(checkpoint), device, gpu_weights)
                                 : load_weights(checkpoint)),
-      frequencies_(rope_frequencies(config_.rope)),
+      frequencies_(rope_frequencies(config_.rope).to(device)),
       attention_(std::move(attention)) {
   require(static_cast<int64_t>(attention_.size()) == config_.layers,
           "attention for {} layers, the model has {}", attention_.size(), config_.layers);
 }
 
 DecodeState Transformer::new_state() const {
-  DecodeState state;
-  for (const auto& attention : attention_) state.layers_.push_back(attention->new_state());
-  return state;
+  std::vector<std::unique_ptr<AttentionState>> layers;
+  for (const auto& attention : attention_) layers.push_back(attention->new_state());
+  return DecodeState(std::move(layers));
+}
+
+int64_t Transformer::most_tokens() const {
+  constexpr int64_t kExactPositions = int64_t{1} << 24;  // as numbers in float32
+  const bool grows = std::ranges::any_of(attention_, [](const auto& of) { return of->grows(); });
+  return grows || weights_.position_embedding.defined() ? config_.context : kExactPositions;
 }
 
 void Transformer::make_trainable(DType products) {
@@ -103,14 +97,22 @@ void Transformer::follow_parameters() {
 
 Block Transformer::block(int64_t layer) const {
   const auto i = static_cast<size_t>(layer);
-  return {config_, weights_.layers[i], *attention_[i], frequencies_};
+  return {layer, config_, weights_.layers[i], *attention_[i], frequencies_};
 }
 
-Tensor Transformer::embed_tokens(const Tensor& ids, int64_t position) const {
-  const int64_t tokens = ids.size(1);
-  require(position + tokens <= config_.context, "{} tokens are more than the model's context of {}",
-          position + tokens, config_.context);
-  return embed_sequences(weights_.token_embedding, weights_.position_embedding, ids, position);
+Tensor Transformer::run(Executor& executor, const ForwardOptions& options) const {
+  Tape* tape = options.tape;
+  Tensor x = executor.embed(weights_.token_embedding, weights_.position_embedding);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    BlockTape* saved = nullptr;
+    if (tape != nullptr) tape->blocks.emplace_back().x = x;
+    if (tape != nullptr && !tape->recompute) saved = &tape->blocks.back();
+    const Heads heads = project_heads(executor, block(i), x, saved);
+    if (options.observer) options.observer(i, heads.q, heads.k, heads.v);
+    if (options.heads_only && i + 1 == config_.layers) return {};
+    x = finish_block(executor, block(i), x, heads, saved);
+  }
+  return x;
 }
 
 Tensor Transformer::forward(const Tensor& ids, const ForwardOptions& options) const {
@@ -121,23 +123,20 @@ Tensor Transformer::forward(const Tensor& ids, const ForwardOptions& options) co
   require(tape == nullptr || (state == nullptr && !options.heads_only),
           "forward: a tape needs a whole pass over whole sequences");
   const int64_t batch = ids.size(0), tokens = ids.size(1);
-  const int64_t position = state == nullptr ? 0 : state->position_;
+  const Past past = state == nullptr ? Past{} : state->past(batch, device());
+  require(past.most + tokens <= most_tokens(), "{} tokens are more than the model's context of {}",
+          past.most + tokens, most_tokens());
   if (tape != nullptr) *tape = {.recompute = tape->recompute, .ids = ids, .blocks = {}, .last = {}};
-  Tensor x = embed_tokens(ids, position);
-  for (int64_t i = 0; i < config_.layers; ++i) {
-    BlockTape* saved = nullptr;
-    if (tape != nullptr) tape->blocks.emplace_back().x = x;
-    if (tape != nullptr && !tape->recompute) saved = &tape->blocks.back();
-    const Heads heads = project_heads(block(i), x, batch, position, saved);
-    if (options.observer) options.observer(i, heads.q, heads.k, heads.v);
-    if (options.heads_only && i + 1 == config_.layers) return {};
-    AttentionState* memory =
-        state == nullptr ? nullptr : state->layers_[static_cast<size_t>(i)].get();
-    x = finish_block(block(i), x, heads, memory, saved);
-  }
-  if (state != nullptr) state->position_ += tokens;
+  SequenceExecutor executor(ids, state, past);
+  const Tensor x = run(executor, options);
+  if (options.heads_only) return {};
+  if (state != nullptr) state->advance(batch, tokens);
   if (tape != nullptr) tape->last = x;
-  return normalise(config_, weights_.final_norm, x).reshape({batch, tokens, config_.width});
+  return normalise(head().norm, x).reshape({batch, tokens, config_.width});
+}
+
+Dense Transformer::head() const {
+  return {.linear = weights_.head, .norm = norm_of(config_, weights_.final_norm)};
 }
 
 Tensor Transformer::logits(const Tensor& hidden) const {

@@ -8,29 +8,12 @@
 #include "dofla/checkpoint/checkpoint.h"
 #include "dofla/model/attention.h"
 #include "dofla/model/block.h"
+#include "dofla/model/decode_state.h"
 #include "dofla/model/gradients.h"
 #include "dofla/model/observer.h"
 #include "dofla/model/weights.h"
 
 namespace dofla {
-
-// The state of a sequence (or of a batch of equally long ones) between two calls of forward.
-class DecodeState {
- public:
-  int64_t position() const { return position_; }  // tokens seen so far
-  int64_t bytes() const;
-  // An independent copy, or several: a batch of so many times B.
-  DecodeState fork(int64_t copies = 1) const;
-
-  // For who feeds the layers without Transformer::forward (linear/decoder.h).
-  AttentionState& layer(int64_t i) { return *layers_[static_cast<size_t>(i)]; }
-  void advance(int64_t tokens) { position_ += tokens; }
-
- private:
-  friend class Transformer;
-  int64_t position_ = 0;
-  std::vector<std::unique_ptr<AttentionState>> layers_;
-};
 
 // What a forward leaves for the backward.
 struct Tape {
@@ -42,7 +25,7 @@ struct Tape {
 };
 
 struct ForwardOptions {
-  DecodeState* state = nullptr;  // continue this sequence; without it the call stands alone
+  DecodeState* state = nullptr;  // continue these sequences; without it the call stands alone
   Observer observer;             // sees q, k, v of every layer
   bool heads_only = false;       // stop once the observer has seen the last layer: no result
   Tape* tape = nullptr;          // filled for a backward; such a call stands alone
@@ -62,16 +45,19 @@ class Transformer {
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
   const Device& device() const { return weights_.token_embedding.device(); }
-  const std::vector<float>& frequencies() const { return frequencies_; }  // of the rotary embedding
   const Attention& attention(int64_t layer) const {
     return *attention_[static_cast<size_t>(layer)];
   }
 
-  DecodeState new_state() const;
+  DecodeState new_state() const;  // of any number of sequences, until the first token
+
+  // How many tokens a sequence can have. Learnt positions end with the context, and so do rotary
+  // ones as long as a layer has a cache that grows. Without such a layer nothing does.
+  int64_t most_tokens() const;
 
   // Hidden states after the final norm, [B, T, C] in float32 (on a GPU in the type of the weights);
   // undefined with heads_only. Throws std::invalid_argument on ids outside the vocabulary or
-  // positions past the context.
+  // more tokens than most_tokens().
   Tensor forward(const Tensor& ids,  // [B, T], I64
                  const ForwardOptions& options = {}) const;
 
@@ -92,18 +78,23 @@ class Transformer {
   }
   void follow_parameters();  // after every change of them
 
+  // All blocks by any executor, from the embedding to what the final norm receives, [R, C]. Of the
+  // options `state` and the ids are the executor's affair. forward() is this with the final norm.
+  Tensor run(Executor& executor, const ForwardOptions& options = {}) const;
+  // The final norm and the head: logits of rows that run() returns.
+  Dense head() const;
+
   // Next-token logits [N, V] in float32 of hidden rows [N, C].
   Tensor logits(const Tensor& hidden) const;
 
  private:
-  Tensor embed_tokens(const Tensor& ids, int64_t position) const;  // [B·T, C]
   Block block(int64_t layer) const;
 
   ModelConfig config_;
   Weights weights_;          // to compute with
   NamedTensors parameters_;  // what is trained, where weights_ are only copies of it
   bool trainable_ = false;
-  std::vector<float> frequencies_;                     // of the rotary embedding; may be empty
+  Tensor frequencies_;                                 // of the rotary embedding; or undefined
   std::vector<std::unique_ptr<Attention>> attention_;  // one a layer
 };
 

@@ -6,10 +6,11 @@ namespace dofla {
 namespace {
 
 // A block's tape as the forward would have kept it.
-BlockTape run_again(const Block& block, const Tensor& x, int64_t batch) {
+BlockTape run_again(const Block& block, const Tensor& x, const Tensor& ids) {
   BlockTape tape;
-  const Heads heads = project_heads(block, x, batch, 0, &tape);
-  finish_block(block, x, heads, nullptr, &tape);
+  SequenceExecutor run(ids, nullptr, {});
+  const Heads heads = project_heads(run, block, x, &tape);
+  finish_block(run, block, x, heads, &tape);
   return tape;
 }
 
@@ -28,7 +29,7 @@ void Transformer::backward(const Tape& tape, const Tensor& grad_hidden,
   for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const auto i = static_cast<size_t>(layer);
     const BlockTape saved =
-        tape.recompute ? run_again(block(layer), tape.blocks[i].x, batch) : tape.blocks[i];
+        tape.recompute ? run_again(block(layer), tape.blocks[i].x, tape.ids) : tape.blocks[i];
     grad = block_backward(block(layer), saved, grad,
                           weights == nullptr ? nullptr : &weights->layers[i],
                           gradients.features.empty() ? nullptr : &gradients.features[i]);
@@ -36,7 +37,7 @@ void Transformer::backward(const Tape& tape, const Tensor& grad_hidden,
   if (weights == nullptr) return;
   embed_backward(tape.ids.reshape({batch * tokens}), grad, weights->token_embedding);
   if (weights->position_embedding.defined())
-    embed_backward(position_ids(batch, tokens, 0), grad, weights->position_embedding);
+    embed_backward(position_ids(batch, tokens, Tensor()), grad, weights->position_embedding);
 }
 
 }  // namespace dofla

@@ -17,17 +17,11 @@ struct NormWeights {
   Tensor bias;    // [C], undefined for RMS norms
 };
 
-// Where the queries (or keys, or values) come from: families fuse and interleave them differently.
-struct HeadSource {
-  size_t projection = 0;  // index into LayerWeights::projections
-  HeadColumns columns;
-};
-
 struct LayerWeights {
   NormWeights attention_norm;
   std::vector<Linear> projections;  // one fused, or one each for q, k, v
-  HeadSource q, k, v;
-  Tensor q_norm, k_norm;  // [D], undefined without q/k norms
+  HeadColumns q, k, v;              // of the projections: families fuse and interleave differently
+  Tensor q_norm, k_norm;            // [D], undefined without q/k norms
   Linear attention_output;
 
   NormWeights mlp_norm;

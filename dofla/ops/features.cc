@@ -20,7 +20,7 @@ Features Features::to(const Device& device) const {
   there.z = z.to(device);
   there.log_alpha = log_alpha.to(device);
   there.gpu_offsets = {};
-  if (device.is_cuda()) {
+  if (device.is_cuda() && !empty()) {
     const std::vector<int64_t> begins = offsets();
     Tensor here({static_cast<int64_t>(begins.size())}, DType::kI64);
     std::copy(begins.begin(), begins.end(), here.data<int64_t>());

@@ -15,6 +15,7 @@ struct Features {
   bool subtract_norm = true;    // whether log φ̃ has its term −|x|²/(2√d); DiJiang's has not
   Tensor gpu_offsets = {};      // offsets() for kernels, [H + 1] in I64; undefined on the CPU
 
+  bool empty() const { return counts.empty(); }  // no features: other attention than linear
   int64_t heads() const { return static_cast<int64_t>(counts.size()); }
   int64_t total() const;                    // ΣM
   std::vector<int64_t> offsets() const;     // first feature of every head, then ΣM: H + 1 values

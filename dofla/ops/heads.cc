@@ -1,29 +1,76 @@
 #include "dofla/ops/heads.h"
 
-#include "dofla/ops/cpu/heads.h"
-#include "dofla/ops/cuda/heads.h"
+#include "dofla/ops/norm.h"
 
 namespace dofla {
+namespace {
+
+const HeadsBackend& on_device(const Tensor& x) {
+  return x.device().is_cuda() ? cuda::kHeads : cpu::kHeads;
+}
+
+// A decoder comes here for every token, and wants no message unless it is needed.
+void require_heads(const Tensor& x, const char* what) {
+  if (x.rank() != 4)
+    throw std::invalid_argument(
+        fmt::format("{}: expected [B, H, T, D], found {}", what, to_string(x.shape())));
+  require(x.step(3) == 1, "{}: the vectors have gaps", what);
+}
+
+// One number a sequence, on the device of what it goes with, or nothing at all.
+void require_positions(const Tensor& first, const Tensor& x, const char* what) {
+  if (!first.defined()) return;
+  require_shape(first, {x.size(0)}, what);
+  require(first.dtype() == DType::kI64 && first.device() == x.device(),
+          "{}: positions: expected I64 on the device of the heads", what);
+}
+
+void require_frequencies(const Tensor& frequencies, const Tensor& x) {
+  require(frequencies.rank() == 1 && 2 * frequencies.count() <= x.size(3),
+          "rotate: {} frequencies for heads of {}", frequencies.count(), x.size(3));
+}
+
+void require_same_kind(const Tensor& from, const Tensor& to) {
+  require_heads(from, "copy_heads: from");
+  require_heads(to, "copy_heads: to");
+  require(from.dtype() == to.dtype() && from.device() == to.device(),
+          "copy_heads: from {} to {}, or between devices", name(from.dtype()), name(to.dtype()));
+}
+
+}  // namespace
 
 Tensor view_heads(const Tensor& rows, HeadColumns columns, int64_t batch, int64_t heads,
                   int64_t head_size) {
-  require(rows.rank() == 2 && batch > 0 && rows.size(0) % batch == 0,
-          "heads: {} rows for a batch of {}", to_string(rows.shape()), batch);
+  if (rows.rank() != 2 || batch <= 0 || rows.size(0) % batch != 0)
+    throw std::invalid_argument(
+        fmt::format("heads: {} rows for a batch of {}", to_string(rows.shape()), batch));
   const int64_t tokens = rows.size(0) / batch, width = rows.size(1);
-  require(columns.offset >= 0 && columns.offset + (heads - 1) * columns.stride + head_size <= width,
+  require(heads > 0 && columns.offset >= 0 &&
+              columns.offset + (heads - 1) * columns.stride + head_size <= width,
           "heads: the last of {} ends past column {}", heads, width);
   return rows.view({batch, heads, tokens, head_size}, columns.offset,
                    {tokens * width, columns.stride, width, 1});
 }
 
 void copy_heads(const Tensor& from, Tensor& to) {
-  require(from.rank() == 4, "copy_heads: expected [B, H, T, D], found {}", to_string(from.shape()));
+  require_same_kind(from, to);
   require_shape(to, from.shape(), "copy_heads: to");
-  require(from.dtype() == to.dtype() && from.device() == to.device(),
-          "copy_heads: from {} to {}, or between devices", name(from.dtype()), name(to.dtype()));
-  require(from.step(3) == 1 && to.step(3) == 1, "copy_heads: the vectors have gaps");
-  const auto run = to.device().is_cuda() ? cuda::copy_heads : cpu::copy_heads;
-  run(from, to);
+  on_device(to).copy_heads(from, Tensor(), to);
+}
+
+void append_heads(const Tensor& from, const Tensor& past, Tensor& cache) {
+  require_same_kind(from, cache);
+  require_shape(cache, {from.size(0), from.size(1), cache.size(2), from.size(3)},
+                "append_heads: cache");
+  require(past.defined(), "append_heads: no places");
+  require_positions(past, from, "append_heads");
+  for (int64_t b = 0; !past.device().is_cuda() && b < past.count(); ++b) {
+    const int64_t at = past.data<int64_t>()[b];
+    require(at >= 0 && at + from.size(2) <= cache.size(2),
+            "append_heads: {} tokens at place {} of a cache of {}", from.size(2), at,
+            cache.size(2));
+  }
+  on_device(cache).copy_heads(from, past, cache);
 }
 
 Tensor contiguous_heads(const Tensor& heads) {
@@ -33,25 +80,35 @@ Tensor contiguous_heads(const Tensor& heads) {
   return out;
 }
 
-Tensor gather_heads(const Tensor& rows, HeadColumns columns, int64_t batch, int64_t heads,
-                    int64_t head_size) {
-  return contiguous_heads(view_heads(rows, columns, batch, heads, head_size));
+void rotate(Tensor& x, const Tensor& frequencies, const Tensor& first, bool back) {
+  require_heads(x, "rotate");
+  require_frequencies(frequencies, x);
+  require_positions(first, x, "rotate");
+  on_device(x).rotate(x, frequencies, first, back);
 }
 
-void scatter_heads(const Tensor& heads, HeadColumns columns, Tensor& rows) {
-  require(heads.rank() == 4, "scatter_heads: expected [B, H, T, D], found {}",
-          to_string(heads.shape()));
-  Tensor to = view_heads(rows, columns, heads.size(0), heads.size(1), heads.size(3));
-  copy_heads(heads, to);
-}
-
-void rotate(Tensor& x, const std::vector<float>& frequencies, int64_t first_position) {
-  require(x.rank() == 4, "rotate: expected [B, H, T, D], found {}", to_string(x.shape()));
-  require(2 * static_cast<int64_t>(frequencies.size()) <= x.size(3),
-          "rotate: {} frequencies for heads of {}", frequencies.size(), x.size(3));
-  require(x.step(3) == 1, "rotate: the vectors have gaps");
-  const auto run = x.device().is_cuda() ? cuda::rotate : cpu::rotate;
-  run(x, frequencies, first_position);
+void place_heads(const Placement& placement, const Tensor& first, Tensor& q, Tensor& k) {
+  const bool norms = placement.q_norm.defined();
+  require(norms == placement.k_norm.defined(), "place_heads: one norm for queries and keys");
+  require_heads(q, "place_heads: q");
+  require_heads(k, "place_heads: k");
+  require_shape(k, {q.size(0), k.size(1), q.size(2), q.size(3)}, "place_heads: k");
+  if (norms) {
+    require_shape(placement.q_norm, {q.size(3)}, "place_heads: norm");
+    require_shape(placement.k_norm, {q.size(3)}, "place_heads: norm");
+  }
+  if (q.size(2) == 1 && on_device(q).place_token_heads != nullptr) {
+    if (placement.frequencies.defined()) require_frequencies(placement.frequencies, q);
+    require_positions(first, q, "place_heads");
+    return on_device(q).place_token_heads(placement, first, q, k);
+  }
+  if (norms) {
+    q = rms_norm(contiguous_heads(q), placement.q_norm, placement.epsilon);
+    k = rms_norm(contiguous_heads(k), placement.k_norm, placement.epsilon);
+  }
+  if (!placement.frequencies.defined()) return;
+  rotate(q, placement.frequencies, first);
+  rotate(k, placement.frequencies, first);
 }
 
 }  // namespace dofla

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "dofla/ops/cpu/linear_attention.h"
-#include "dofla/ops/cuda/linear_attention.h"
-
 namespace dofla {
 namespace {
 
@@ -31,6 +28,10 @@ void require_state(const LinearAttentionState& state, const Features& features, 
             name(tensor->dtype()));
 }
 
+const LinearAttentionBackend& on_device(const Tensor& x) {
+  return x.device().is_cuda() ? cuda::kLinearAttention : cpu::kLinearAttention;
+}
+
 }  // namespace
 
 LinearAttentionState LinearAttentionState::fork(int64_t copies) const {
@@ -52,17 +53,18 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   require(tape == nullptr || state == nullptr,
           "linear attention: a tape needs a whole sequence, found a state");
   if (state != nullptr) require_state(*state, features, q.size(0));
-  Tensor out;
-  if (q.device().is_cuda()) {
-    out = cuda::linear_attention(q, k, v, features, state,
-                                 tape == nullptr ? nullptr : &tape->log_sum);
-  } else {
-    LinearAttentionState fresh;
-    if (state == nullptr) fresh = new_linear_attention_state(q.size(0), features);
-    out = cpu::linear_attention(q, k, v, features, state == nullptr ? fresh : *state, chunk);
-  }
+  const Tensor out = on_device(q).forward(q, k, v, features, state, chunk,
+                                          tape == nullptr ? nullptr : &tape->log_sum);
   if (tape != nullptr) tape->out = out;
   return out;
+}
+
+Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Features& features, LinearAttentionState& state) {
+  require_inputs(q, k, v, features, 1);
+  require(q.size(2) == 1, "linear attention: a step of {} tokens", q.size(2));
+  require_state(state, features, q.size(0));
+  return on_device(q).step(q, k, v, features, state);
 }
 
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
@@ -76,15 +78,7 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   require(grad_out.dtype() == q.dtype(), "linear attention: grad_out: expected {}, found {}",
           name(q.dtype()), name(grad_out.dtype()));
   require_tape(tape, q);
-  if (q.device().is_cuda())
-    return cuda::linear_attention_backward(q, k, v, features, grad_out, tape,
-                                           whole_room(room, q, k));
-  LinearAttentionGradients gradients =
-      cpu::linear_attention_backward(q, k, v, features, grad_out, chunk);
-  move_into(room.q, gradients.q);
-  move_into(room.k, gradients.k);
-  move_into(room.v, gradients.v);
-  return gradients;
+  return on_device(q).backward(q, k, v, features, grad_out, chunk, tape, room);
 }
 
 }  // namespace dofla

@@ -39,6 +39,14 @@ Tensor linear_attention(const Tensor& q,  // [B, H, T, D]
                         const Features& features, LinearAttentionState* state = nullptr,
                         int64_t chunk = kLinearAttentionChunk, AttentionTape* tape = nullptr);
 
+// The same for one token of every sequence that `state` has seen. On a GPU the launch overlaps with
+// the one ahead of it and reads the state before that has ended: between two steps of one state
+// there must be a launch that does not overlap, as embed_sequences is. Returns [B, 1, H, D].
+Tensor linear_attention_step(const Tensor& q,  // [B, H, 1, D]
+                             const Tensor& k,  // [B, Hkv, 1, D]
+                             const Tensor& v,  // [B, Hkv, 1, D]
+                             const Features& features, LinearAttentionState& state);
+
 struct LinearAttentionGradients {
   Tensor q;          // [B, H, T, D]
   Tensor k;          // [B, Hkv, T, D]
@@ -57,5 +65,30 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T
                                                    int64_t chunk = kLinearAttentionChunk,
                                                    const AttentionTape& tape = {},
                                                    const GradientRoom& room = {});
+
+// What a device has to implement; ops/linear_attention.cc checks the arguments and picks the
+// device.
+struct LinearAttentionBackend {
+  // `state` may be null. Fills in `log_sum` unless it is null, or leaves it undefined.
+  Tensor (*forward)(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+                    LinearAttentionState* state, int64_t chunk, Tensor* log_sum);
+  Tensor (*step)(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+                 LinearAttentionState& state);
+  LinearAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const Features& features, const Tensor& grad_out,
+                                       int64_t chunk, const AttentionTape& tape,
+                                       const GradientRoom& room);
+};
+namespace cpu {
+extern const LinearAttentionBackend kLinearAttention;
+LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
+                                                   const Tensor& v, const Features& features,
+                                                   const Tensor& grad_out, int64_t chunk,
+                                                   const AttentionTape& tape,
+                                                   const GradientRoom& room);
+}  // namespace cpu
+namespace cuda {
+extern const LinearAttentionBackend kLinearAttention;
+}  // namespace cuda
 
 }  // namespace dofla

@@ -16,11 +16,11 @@ bool can_fuse_gelu(const MatmulBackend& device, int64_t columns) {
 }  // namespace
 
 void require_fits(const Tensor& x, const Linear& linear) {
-  require(x.rank() == 2, "matmul: x is not a matrix but {}", to_string(x.shape()));
-  require(linear.weight.rank() == 2, "matmul: weight is not a matrix but {}",
-          to_string(linear.weight.shape()));
-  require(x.size(1) == linear.inputs(), "matmul: {} columns meet {} inputs", x.size(1),
-          linear.inputs());
+  // A decoder comes here for every token, and wants no message unless it is needed.
+  if (x.rank() != 2 || linear.weight.rank() != 2 || x.size(1) != linear.inputs())
+    throw std::invalid_argument(fmt::format("matmul: x {} meets a weight {}{}",
+                                            to_string(x.shape()), to_string(linear.weight.shape()),
+                                            linear.input_major ? ", inputs first" : ""));
   if (linear.bias.defined()) require_shape(linear.bias, {linear.outputs()}, "matmul: bias");
 }
 

@@ -9,13 +9,15 @@ namespace dofla {
 
 // The last T of `keys` tokens ask; query t sees the keys up to its own. Key head h serves the
 // query heads h·H/Hkv to (h+1)·H/Hkv − 1. k and v may hold more rows than `keys`: the rest is room
-// to grow. Returns [B, T, H, D], and what the backward can use of it on the tape where there is
-// one.
+// to grow. Where sequences are not equally long, `past` says how many keys of each come before its
+// first query, and `keys` holds for the longest; on a GPU that is not checked. Returns
+// [B, T, H, D], and what the backward can use of it on the tape where there is one.
 Tensor softmax_attention(const Tensor& q,  // [B, H, T, D], F32
                          const Tensor& k,  // [B, Hkv, capacity, D], F32
                          const Tensor& v,  // [B, Hkv, capacity, D], F32
                          int64_t keys,     // T <= keys <= capacity
-                         AttentionTape* tape = nullptr);
+                         AttentionTape* tape = nullptr,
+                         const Tensor& past = {});  // [B], I64, on the same device
 
 struct SoftmaxAttentionGradients {
   Tensor q;  // [B, H, T, D]
@@ -31,5 +33,26 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q,         //
                                                      const Tensor& grad_out,  // [B, T, H, D], F32
                                                      const AttentionTape& tape = {},
                                                      const GradientRoom& room = {});
+
+// What a device has to implement; ops/softmax_attention.cc checks the arguments and picks the
+// device.
+struct SoftmaxAttentionBackend {
+  // Fills in `log_sum` unless it is null, or leaves it undefined.
+  void (*forward)(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
+                  const Tensor& past, Tensor& out, Tensor* log_sum);
+  SoftmaxAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,
+                                        const Tensor& grad_out, const AttentionTape& tape,
+                                        const GradientRoom& room);
+};
+namespace cpu {
+extern const SoftmaxAttentionBackend kSoftmaxAttention;
+SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
+                                                     const Tensor& v, const Tensor& grad_out,
+                                                     const AttentionTape& tape,
+                                                     const GradientRoom& room);
+}  // namespace cpu
+namespace cuda {
+extern const SoftmaxAttentionBackend kSoftmaxAttention;
+}  // namespace cuda
 
 }  // namespace dofla

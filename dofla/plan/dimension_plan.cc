@@ -1,5 +1,6 @@
 #include "dofla/plan/dimension_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -28,6 +29,10 @@ std::vector<std::vector<int64_t>> read_heads(const Json& json, const ModelIdenti
   std::vector<std::vector<int64_t>> out;
   for (const Json& layer : array_field(json, "heads", model.layers, where)) {
     const std::string in_layer = fmt::format("{}: heads: layer {}", where, out.size() + 1);
+    if (layer.is_null()) {
+      out.emplace_back();
+      continue;
+    }
     if (!layer.is_array() || layer.size() != static_cast<size_t>(model.heads))
       fail("{}: expected {} dimensions, found {}", in_layer, model.heads, excerpt(layer));
     out.emplace_back();
@@ -51,7 +56,10 @@ std::vector<int64_t> DimensionPlan::dims() const {
   std::vector<int64_t> out;
   for (const auto& layer : heads) {
     const int64_t sum = std::accumulate(layer.begin(), layer.end(), int64_t{0});
-    out.push_back(std::llround(static_cast<double>(sum) / static_cast<double>(layer.size())));
+    if (layer.empty())
+      out.push_back(0);
+    else
+      out.push_back(std::llround(static_cast<double>(sum) / static_cast<double>(layer.size())));
   }
   return out;
 }
@@ -63,13 +71,27 @@ void require_fits(const DimensionPlan& plan, const ModelConfig& config) {
          to_string(plan.model), to_string(model));
 }
 
+// What an empty layer has instead of numbers.
+template <class Values>
+Json or_null(const std::vector<Values>& values, const DimensionPlan& plan) {
+  Json json = values;
+  for (size_t i = 0; i < plan.heads.size(); ++i)
+    if (plan.heads[i].empty()) json[i] = nullptr;
+  return json;
+}
+
 Json to_json(const DimensionPlan& plan) {
-  Json json = {{"format", kFormat},   {"version", kVersion},   {"strategy", name(plan.strategy)},
-               {"cost", plan.cost},   {"lambda", plan.lambda}, {"model", to_json(plan.model)},
-               {"dims", plan.dims()}, {"mean", plan.mean()}};
+  Json json = {{"format", kFormat},
+               {"version", kVersion},
+               {"strategy", name(plan.strategy)},
+               {"cost", plan.cost},
+               {"lambda", plan.lambda},
+               {"model", to_json(plan.model)},
+               {"dims", or_null(plan.dims(), plan)},
+               {"mean", plan.mean()}};
   if (plan.strategy == PlanStrategy::kDofHead) {
     json["power"] = plan.power;
-    json["heads"] = plan.heads;
+    json["heads"] = or_null(plan.heads, plan);
   }
   return json;
 }
@@ -101,11 +123,16 @@ DimensionPlan load_dimension_plan(const fs::path& path) {
     constexpr int64_t kMostHeads = 1 << 16;
     if (plan.model.heads > kMostHeads)
       fail("{}: model: heads: expected at most {}, found {}", where, kMostHeads, plan.model.heads);
-    for (const Json& entry : dims)
-      plan.heads.emplace_back(static_cast<size_t>(plan.model.heads),
-                              read_dimension(entry, where + ": dims"));
+    for (const Json& entry : dims) {
+      plan.heads.emplace_back();
+      if (!entry.is_null())
+        plan.heads.back().assign(static_cast<size_t>(plan.model.heads),
+                                 read_dimension(entry, where + ": dims"));
+    }
   }
-  if (Json(plan.dims()) != dims) fail("{}: dims: do not agree with heads", where);
+  if (std::ranges::all_of(plan.heads, [](const auto& layer) { return layer.empty(); }))
+    fail("{}: dims: no layer has features", where);
+  if (or_null(plan.dims(), plan) != dims) fail("{}: dims: do not agree with heads", where);
   return plan;
 }
 

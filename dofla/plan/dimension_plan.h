@@ -34,17 +34,19 @@ struct DimensionPlan {
   int64_t cost = 0;                         // C: the mean M that was asked for
   double lambda = 0;                        // that the degrees of freedom were taken at
   double power = 1;                         // of the degrees of freedom, for kDofHead
-  std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]
+  std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]; none for a layer that keeps its
+                                            // softmax attention
 
-  double mean() const;                // over layers and heads
-  std::vector<int64_t> dims() const;  // one M a layer: its heads' M, or their mean, rounded
+  double mean() const;                // over the heads that have features
+  std::vector<int64_t> dims() const;  // one M a layer: its heads' M, or their mean, rounded, or 0
 };
 
 // Throws Error unless the plan is for a model of this family and shape.
 void require_fits(const DimensionPlan& plan, const ModelConfig& config);
 
 // {"format":"dofla.plan",…,"strategy","cost","lambda","model","dims","mean"}, and for kDofHead
-// "power" and "heads". Loading trusts nothing in the file and throws Error "path: …".
+// "power" and "heads"; a layer that keeps its softmax attention has null there. Loading trusts
+// nothing in the file and throws Error "path: …".
 Json to_json(const DimensionPlan& plan);
 void save_dimension_plan(const fs::path& path, const DimensionPlan& plan);
 DimensionPlan load_dimension_plan(const fs::path& path);

@@ -116,6 +116,39 @@ TEST_F(LayerwiseTraining, AResumedRunEndsInTheSameBits) {
   EXPECT_EQ(resumed.history().loss, whole.history().loss);
 }
 
+// Layers that keep their softmax attention are left alone; the others learn what they learn beside
+// linear ones, also after an interruption.
+TEST_F(LayerwiseTraining, LayersWithoutFeaturesAreLeftAlone) {
+  DimensionPlan plan = fixed_plan(identity_of(teacher.config()), 6);
+  for (size_t layer = 0; layer < plan.heads.size(); layer += 2) plan.heads[layer].clear();
+  PairSampler pairs(plan, 1, 7);
+  teacher.forward(ids.slice(0, 1), {.state = nullptr, .observer = pairs.observer()});
+  const FeatureSet mixed = pairs.features();
+  EXPECT_EQ(mixed.counts(), plan.heads);
+
+  FeatureTrainer all(start(), layerwise, options(3)), some(mixed, layerwise, options(3));
+  const test::ScratchFolder folder;
+  for (int64_t i = 0; i < 3; ++i) {
+    all.step(ids);
+    some.step(ids);
+    if (i == 0) some.save(folder.path() / "checkpoint", run);
+  }
+  FeatureTrainer resumed(mixed, layerwise, options(3));
+  resumed.restore(folder.path() / "checkpoint", run);
+  for (int64_t i = 1; i < 3; ++i) resumed.step(ids);
+  for (const FeatureTrainer* trainer : {&some, &resumed})
+    for (size_t layer = 0; layer < plan.heads.size(); ++layer) {
+      const Features& found = trainer->features().layers[layer];
+      const bool kept = layer % 2 == 0;
+      EXPECT_EQ(found.empty(), kept);
+      EXPECT_EQ(trainer->history().loss.back()[layer], kept ? 0 : all.history().loss.back()[layer]);
+      if (kept) continue;
+      const Features& expected = all.features().layers[layer];
+      EXPECT_EQ(std::memcmp(found.z.raw(), expected.z.raw(), static_cast<size_t>(found.z.bytes())),
+                0);
+    }
+}
+
 TEST_F(LayerwiseTraining, AnotherRunsCheckpointIsRefusedByTheSettingThatDiffers) {
   const test::ScratchFolder scratch;
   const fs::path file = scratch.path() / "run.training";

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/linear/linear_model.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/linear_fixture.h"
 
 namespace dofla {
 namespace {
@@ -69,6 +71,26 @@ TEST_P(Generate, APromptLongerThanTheContextIsAnError) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("shorten it"), std::string::npos);
   }
+}
+
+// A linear student remembers the same amount of any number of tokens: only learnt positions end.
+TEST_P(Generate, ALinearStudentGoesOnPastTheContextUnlessPositionsEnd) {
+  const int64_t context = model.config().context;
+  const Transformer student = make_linear_model(checkpoint, test::ragged_features(model.config()));
+  const TokenIds start(static_cast<size_t>(context - 3), 1),
+      longer(static_cast<size_t>(context + 1), 1);
+  const Generation result = generate(student, start, options(10));
+  if (model.weights().position_embedding.defined()) {
+    EXPECT_EQ(result.ids.size(), 4u);
+    EXPECT_EQ(result.stopped, StopReason::kContextFull);
+    EXPECT_THROW(generate(student, longer, options(1)), Error);
+  } else {
+    EXPECT_EQ(result.ids.size(), 10u);
+    EXPECT_EQ(result.stopped, StopReason::kMaxTokens);
+    EXPECT_EQ(generate(student, longer, options(2)).ids.size(), 2u);
+  }
+  const Transformer mixed = make_linear_model(checkpoint, test::mixed_features(model.config()));
+  EXPECT_EQ(generate(mixed, start, options(10)).stopped, StopReason::kContextFull);
 }
 
 TEST_P(Generate, TheSameSeedGivesTheSameTokens) {

@@ -130,6 +130,34 @@ TEST_P(LinearModel, ATrainedModelIsSavedUnderTheNamesOfItsSource) {
                std::invalid_argument);
 }
 
+// A layer without features keeps its softmax attention: it is saved, loaded, trained and saved
+// again.
+TEST_P(LinearModel, SoftmaxBesideLinear) {
+  const FeatureSet mixed = test::mixed_features(config);
+  const Transformer model = make_linear_model(teacher, mixed);
+  EXPECT_EQ(model.attention(0).features(), nullptr);
+  ASSERT_GT(config.layers, 1);
+  EXPECT_NE(model.attention(1).features(), nullptr);
+  const Tensor whole = model.forward(ids);
+  EXPECT_FALSE(test::same_bits(whole, Transformer(teacher).forward(ids)));
+  EXPECT_FALSE(test::same_bits(whole, make_linear_model(teacher, features()).forward(ids)));
+
+  const test::ScratchFolder scratch;
+  write_linear_model(scratch.path(), teacher, mixed, {{"loss", "softmax"}});
+  const Checkpoint saved(scratch.path());
+  EXPECT_TRUE(saved.config_json()["linear_attention"]["features"][0].is_null());
+  EXPECT_FALSE(saved.contains("linear_attention.0.z"));
+  EXPECT_TRUE(test::same_bits(load_model(saved).forward(ids), whole));
+  EXPECT_EQ(load_features(saved).counts(), mixed.counts());
+  expect_saved_as_trained(saved, ids);
+  EXPECT_EQ(
+      state_bytes(mixed), state_bytes(features()) - [&] {
+        FeatureSet kept = features();
+        for (size_t layer = 1; layer < kept.layers.size(); layer += 2) kept.layers[layer] = {};
+        return state_bytes(kept);
+      }());
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, LinearModel, testing::Values("gpt2", "gpt_neox", "qwen3"),
                          [](const auto& model) { return model.param; });
 
@@ -158,6 +186,12 @@ TEST(LinearModelFiles, ABrokenBlockIsRefused) {
   expect_refused([](Json& block) { block["features"][0][0] = 0; }, "features: expected");
   expect_refused([](Json& block) { block["features"][0][0] = 1.5; }, "features: expected");
   expect_refused([](Json& block) { block["features"][0][0] = 5; }, "linear_attention.0.z");
+  expect_refused([](Json& block) { block["features"][0] = Json::array(); }, "features: expected");
+  expect_refused(
+      [](Json& block) {
+        for (Json& layer : block["features"]) layer = nullptr;
+      },
+      "no layer has any");
 }
 
 TEST(LinearModelFiles, ASoftmaxModelHasNoFeatures) {

@@ -11,19 +11,24 @@ TEST(EmbedSequences, AddsThePositionsOfEverySequence) {
   Random random(2);
   const Tensor tokens = test::normal_tensor({9, 5}, random);
   const Tensor positions = test::normal_tensor({8, 5}, random);
-  Tensor ids({2, 3}, DType::kI64);
+  Tensor ids({2, 3}, DType::kI64), first({2}, DType::kI64);
   for (int64_t i = 0; i < 6; ++i) ids.data<int64_t>()[i] = i * 4 % 9;
-  const Tensor found = embed_sequences(tokens, positions, ids, 5);
-  const Tensor bare = embed_sequences(tokens, Tensor(), ids, 5);
-  ASSERT_EQ(found.shape(), (Shape{6, 5}));
-  for (int64_t i = 0; i < 6; ++i)
-    for (int64_t c = 0; c < 5; ++c) {
-      const float token = tokens.data<float>()[ids.data<int64_t>()[i] * 5 + c];
-      EXPECT_EQ(bare.data<float>()[i * 5 + c], token);
-      EXPECT_EQ(found.data<float>()[i * 5 + c],
-                token + positions.data<float>()[(5 + i % 3) * 5 + c]);
-    }
-  EXPECT_THROW(embed_sequences(tokens, positions, ids, 6), std::invalid_argument);
+  first.data<int64_t>()[0] = 5, first.data<int64_t>()[1] = 2;
+  for (const bool from_zero : {false, true}) {
+    const Tensor begin = from_zero ? Tensor() : first;
+    const Tensor found = embed_sequences(tokens, positions, ids, begin);
+    const Tensor bare = embed_sequences(tokens, Tensor(), ids, begin);
+    ASSERT_EQ(found.shape(), (Shape{6, 5}));
+    for (int64_t i = 0; i < 6; ++i)
+      for (int64_t c = 0; c < 5; ++c) {
+        const float token = tokens.data<float>()[ids.data<int64_t>()[i] * 5 + c];
+        const int64_t at = (from_zero ? 0 : first.data<int64_t>()[i / 3]) + i % 3;
+        EXPECT_EQ(bare.data<float>()[i * 5 + c], token);
+        EXPECT_EQ(found.data<float>()[i * 5 + c], token + positions.data<float>()[at * 5 + c]);
+      }
+  }
+  first.data<int64_t>()[0] = 6;
+  EXPECT_THROW(embed_sequences(tokens, positions, ids, first), std::invalid_argument);
 }
 
 // The same additions in the same order: equal to the last bit.

@@ -1,5 +1,6 @@
 #include "dofla/ops/softmax_attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -106,6 +107,38 @@ TEST(SoftmaxAttentionBackward, RefusesShapesThatDoNotFit) {
                std::invalid_argument);
   EXPECT_THROW(softmax_attention_backward(q, q, q, grad, {.out = {}, .log_sum = q}),
                std::invalid_argument);
+}
+
+// Sequences of different lengths in one cache, with anything behind their ends, attend as each
+// does alone.
+TEST(SoftmaxAttention, SequencesOfDifferentLengths) {
+  Random random(12);
+  const int64_t batch = 3, heads = 4, key_heads = 2, capacity = 400, width = 8;
+  const int64_t past[] = {300, 0, 7};
+  Tensor before({batch}, DType::kI64);
+  std::copy_n(past, batch, before.data<int64_t>());
+  const Tensor k = test::normal_tensor({batch, key_heads, capacity, width}, random);
+  const Tensor v = test::normal_tensor({batch, key_heads, capacity, width}, random);
+  for (const int64_t tokens : {1, 70}) {
+    const Tensor q = test::normal_tensor({batch, heads, tokens, width}, random);
+    Tensor spoilt = v.clone();
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t h = 0; h < key_heads; ++h) {
+        const int64_t keys = past[b] + tokens;
+        std::fill_n(spoilt.data<float>() + ((b * key_heads + h) * capacity + keys) * width,
+                    (capacity - keys) * width, NAN);
+      }
+    const Tensor all = softmax_attention(q, k, spoilt, 300 + tokens, nullptr, before);
+    for (int64_t b = 0; b < batch; ++b) {
+      const auto alone = [&](const Tensor& x) { return x.slice(b, b + 1); };
+      EXPECT_TRUE(test::same_bits(
+          alone(all), softmax_attention(alone(q), alone(k), alone(v), past[b] + tokens)))
+          << tokens << " tokens, sequence " << b;
+    }
+    before.data<int64_t>()[2] = 301;
+    EXPECT_THROW(softmax_attention(q, k, v, 300 + tokens, nullptr, before), std::invalid_argument);
+    before.data<int64_t>()[2] = past[2];
+  }
 }
 
 }  // namespace

@@ -81,6 +81,27 @@ TEST(DimensionPlan, DimsOfUnequalHeadsAreTheirMean) {
   EXPECT_EQ(plan.mean(), 3.5);
 }
 
+// A layer that keeps its softmax attention has null where others have numbers.
+TEST_F(DimensionPlanFile, LayersWithoutFeaturesComeBack) {
+  for (const PlanStrategy strategy : {PlanStrategy::kDof, PlanStrategy::kDofHead}) {
+    DimensionPlan plan = plan_with(strategy);
+    plan.heads[1].clear();
+    EXPECT_EQ(plan.dims()[1], 0);
+    save_dimension_plan(path_, plan);
+    const Json json = load_json(path_);
+    EXPECT_TRUE(json["dims"][1].is_null());
+    EXPECT_EQ(load_dimension_plan(path_).heads, plan.heads);
+    expect_refused(
+        strategy,
+        [](Json& j) {
+          for (Json& entry : j["dims"]) entry = nullptr;
+          if (j.contains("heads"))
+            for (Json& entry : j["heads"]) entry = nullptr;
+        },
+        "no layer has features");
+  }
+}
+
 TEST(DimensionPlan, FitsOnlyItsOwnModel) {
   const DimensionPlan plan = plan_with(PlanStrategy::kDof);
   ModelConfig config;

@@ -11,7 +11,7 @@
 #include "dofla/core/device.h"
 #include "dofla/core/error.h"
 #include "dofla/core/tensor.h"
-#include "dofla/ops/decode.h"
+#include "dofla/ops/token_program.h"
 
 namespace dofla::test {
 
@@ -45,7 +45,7 @@ class OnGpu : public testing::Test {
   // On a GPU without the kernel not even an embedding can be run.
   bool runs_token_programs() const {
     const auto program = token_program(gpu);
-    program->embed_tokens(Tensor::zeros({1, 4}, DType::kBF16, gpu), {});
+    program->embed(Tensor::zeros({1, 4}, DType::kBF16, gpu), {});
     return program->finish();
   }
 

@@ -19,6 +19,13 @@ inline FeatureSet ragged_features(const ModelConfig& config) {
   return init_features(plan, {});
 }
 
+// The same with softmax attention kept in every second layer, the first included.
+inline FeatureSet mixed_features(const ModelConfig& config) {
+  FeatureSet set = ragged_features(config);
+  for (size_t layer = 0; layer < set.layers.size(); layer += 2) set.layers[layer] = {};
+  return set;
+}
+
 inline Tensor some_ids(const ModelConfig& config, int64_t batch, int64_t tokens) {
   Tensor ids({batch, tokens}, DType::kI64);
   for (int64_t i = 0; i < ids.count(); ++i)

@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/embedding.h"
+#include "dofla/ops/embedding.h"
 
 #include <algorithm>
 
@@ -17,8 +17,6 @@ void copy_rows(const Tensor& table, const Tensor& ids, Tensor& out) {
     widen(table.data<T>() + ids.data<int64_t>()[i] * width, width, to + i * width);
   });
 }
-
-}  // namespace
 
 void embed(const Tensor& table, const Tensor& ids, Tensor& out) {
   switch (table.dtype()) {
@@ -46,5 +44,9 @@ void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {
       add_scaled(from + i * width + begin, 1, count, to + id[i] * width + begin);
   });
 }
+
+}  // namespace
+
+const EmbeddingBackend kEmbedding = {embed, nullptr, embed_backward};
 
 }  // namespace dofla::cpu

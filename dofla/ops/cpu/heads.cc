@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/heads.h"
+#include "dofla/ops/heads.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,42 +17,54 @@ struct HeadSteps {
   int64_t batch, head, token;
 };
 
-}  // namespace
+int64_t of_sequence(const Tensor& numbers, int64_t b) {
+  return numbers.defined() ? numbers.data<int64_t>()[b] : 0;
+}
 
-void copy_heads(const Tensor& from, Tensor& to) {
+void copy_heads(const Tensor& from, const Tensor& past, Tensor& to) {
   require(from.dtype() == DType::kF32, "copy_heads: expected F32, found {}", name(from.dtype()));
   const int64_t heads = from.size(1), tokens = from.size(2), size = from.size(3);
   const HeadSteps source(from), target(to);
   const auto* here = static_cast<const float*>(from.first());
   auto* there = static_cast<float*>(to.mutable_first());
   parallel_rows(from.size(0) * tokens, [&](int64_t row) {
-    const int64_t b = row / tokens, t = row % tokens;
+    const int64_t b = row / tokens, t = row % tokens, place = of_sequence(past, b) + t;
     for (int64_t h = 0; h < heads; ++h)
-      std::copy_n(here + source.at(b, h, t), size, there + target.at(b, h, t));
+      std::copy_n(here + source.at(b, h, t), size, there + target.at(b, h, place));
   });
 }
 
-void rotate(Tensor& x, const std::vector<float>& frequencies, int64_t first_position) {
+void rotate(Tensor& x, const Tensor& frequencies, const Tensor& first, bool back) {
   require(x.dtype() == DType::kF32, "rotate: expected F32, found {}", name(x.dtype()));
   const int64_t batch = x.size(0), heads = x.size(1), tokens = x.size(2);
-  const int64_t half = static_cast<int64_t>(frequencies.size());
+  const int64_t half = frequencies.count();
+  const float* frequency = frequencies.data<float>();
   const HeadSteps steps(x);
   auto* data = static_cast<float*>(x.mutable_first());
   parallel_rows(tokens, [&](int64_t t) {
-    const float position = static_cast<float>(first_position + t);
     for (int64_t i = 0; i < half; ++i) {
-      const float angle = position * frequencies[static_cast<size_t>(i)];
-      const float cosine = std::cos(angle), sine = std::sin(angle);
-      for (int64_t b = 0; b < batch; ++b)
+      float cosine = 1, sine = 0;
+      for (int64_t b = 0; b < batch; ++b) {
+        // Sequences mostly stand at the same position.
+        if (const int64_t at = of_sequence(first, b); b == 0 || at != of_sequence(first, b - 1)) {
+          const float position = static_cast<float>(at + t);
+          const float angle = position * (back ? -frequency[i] : frequency[i]);
+          cosine = std::cos(angle), sine = std::sin(angle);
+        }
         for (int64_t h = 0; h < heads; ++h) {
           float* v = data + steps.at(b, h, t) + i;
-          const float first = v[0], second = v[half];
-          v[0] = first * cosine - second * sine;
-          v[half] = second * cosine + first * sine;
+          const float one = v[0], other = v[half];
+          v[0] = one * cosine - other * sine;
+          v[half] = other * cosine + one * sine;
         }
+      }
     }
   });
 }
+
+}  // namespace
+
+const HeadsBackend kHeads = {copy_heads, rotate, nullptr};
 
 Tensor sum_over_groups(const Tensor& parts, int64_t key_heads) {
   if (parts.size(1) == key_heads) return parts;

@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/linear_attention.h"
+#include "dofla/ops/linear_attention.h"
 
 #include <algorithm>
 
@@ -65,10 +65,8 @@ void attend(Task& task, int64_t chunk) {
   }
 }
 
-}  // namespace
-
-Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState& state, int64_t chunk) {
+Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+                  LinearAttentionState& state, int64_t chunk) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t key_heads = k.size(1), total = features.total();
   const std::vector<HeadFeatures> head = head_features(features);
@@ -99,5 +97,22 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   }
   return out;
 }
+
+Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+                        LinearAttentionState* state, int64_t chunk, Tensor*) {
+  if (state != nullptr) return attend_all(q, k, v, features, *state, chunk);
+  LinearAttentionState fresh = new_linear_attention_state(q.size(0), features);
+  return attend_all(q, k, v, features, fresh, chunk);
+}
+
+Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Features& features, LinearAttentionState& state) {
+  return attend_all(q, k, v, features, state, 1);
+}
+
+}  // namespace
+
+const LinearAttentionBackend kLinearAttention = {linear_attention, linear_attention_step,
+                                                 linear_attention_backward};
 
 }  // namespace dofla::cpu

@@ -6,12 +6,12 @@
 #include <limits>
 
 #include "dofla/core/parallel.h"
-#include "dofla/ops/cpu/heads.h"
-#include "dofla/ops/cpu/linear_attention.h"
 #include "dofla/ops/cpu/linear_attention_chunk.h"
 #include "dofla/ops/cpu/positive_features.h"
 #include "dofla/ops/cpu/sgemm.h"
 #include "dofla/ops/cpu/vector_rows.h"
+#include "dofla/ops/heads.h"
+#include "dofla/ops/linear_attention.h"
 
 namespace dofla::cpu {
 namespace {
@@ -181,7 +181,8 @@ class HeadBackward {
 
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
-                                                   const Tensor& grad_out, int64_t chunk) {
+                                                   const Tensor& grad_out, int64_t chunk,
+                                                   const AttentionTape&, const GradientRoom& room) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t key_heads = k.size(1), total = features.total();
   const std::vector<HeadFeatures> head = head_features(features);
@@ -202,8 +203,13 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
         .run(to[0] + index * size, to[1] + index * size, to[2] + index * size,
              to[3] + feature * width, to[4] + feature);
   });
-  return {grad_q, sum_over_groups(grad_k, key_heads), sum_over_groups(grad_v, key_heads),
-          sum_over_batch(grad_z, 1.0f), sum_over_batch(grad_log_alpha, 1.0f)};
+  LinearAttentionGradients gradients = {
+      grad_q, sum_over_groups(grad_k, key_heads), sum_over_groups(grad_v, key_heads),
+      sum_over_batch(grad_z, 1.0f), sum_over_batch(grad_log_alpha, 1.0f)};
+  move_into(room.q, gradients.q);
+  move_into(room.k, gradients.k);
+  move_into(room.v, gradients.v);
+  return gradients;
 }
 
 }  // namespace dofla::cpu

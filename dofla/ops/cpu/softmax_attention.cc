@@ -1,4 +1,4 @@
-#include "dofla/ops/cpu/softmax_attention.h"
+#include "dofla/ops/softmax_attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -84,10 +84,8 @@ void attend_one(const Head& head, Scratch& scratch) {
     add_scaled(head.v + j * head.size, scores[j] / total, head.size, head.out);
 }
 
-}  // namespace
-
 void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
-                       Tensor& out) {
+                       const Tensor& past, Tensor& out, Tensor*) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), size = q.size(3);
   const int64_t kv_heads = k.size(1), capacity = k.size(2);
   const int64_t tiles = (tokens + kQueryTile - 1) / kQueryTile;
@@ -104,12 +102,16 @@ void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
                        .out = to + (b * tokens * heads + h) * size,
                        .out_stride = heads * size,
                        .queries = tokens,
-                       .keys = keys,
+                       .keys = past.defined() ? past.data<int64_t>()[b] + tokens : keys,
                        .size = size};
     if (tokens == 1) return attend_one(head, scratch);
     const int64_t first = tile * kQueryTile;
     attend_tile(head, first, std::min(kQueryTile, tokens - first), scratch);
   });
 }
+
+}  // namespace
+
+const SoftmaxAttentionBackend kSoftmaxAttention = {softmax_attention, softmax_attention_backward};
 
 }  // namespace dofla::cpu

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "dofla/core/parallel.h"
-#include "dofla/ops/cpu/heads.h"
 #include "dofla/ops/cpu/sgemm.h"
-#include "dofla/ops/cpu/softmax_attention.h"
 #include "dofla/ops/cpu/vector_rows.h"
+#include "dofla/ops/heads.h"
+#include "dofla/ops/softmax_attention.h"
 
 namespace dofla::cpu {
 namespace {
@@ -60,7 +60,9 @@ void backward_tile(const Head& head, int64_t first, int64_t count, Scratch& scra
 }  // namespace
 
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
-                                                     const Tensor& v, const Tensor& grad_out) {
+                                                     const Tensor& v, const Tensor& grad_out,
+                                                     const AttentionTape&,
+                                                     const GradientRoom& room) {
   const int64_t heads = q.size(1), tokens = q.size(2), size = q.size(3), key_heads = k.size(1);
   const int64_t head_count = tokens * size;
   Tensor grad_q(q.shape()), grad_k = Tensor::zeros(q.shape()), grad_v = Tensor::zeros(q.shape());
@@ -79,13 +81,18 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
                        .grad_v = to[2] + index * head_count,
                        .g_stride = heads * size,
                        .size = size};
-    const auto room = static_cast<size_t>(std::min(kQueryTile, tokens) * tokens);
-    scratch.weights.resize(room);
-    scratch.gradients.resize(room);
+    const auto pairs = static_cast<size_t>(std::min(kQueryTile, tokens) * tokens);
+    scratch.weights.resize(pairs);
+    scratch.gradients.resize(pairs);
     for (int64_t first = 0; first < tokens; first += kQueryTile)
       backward_tile(head, first, std::min(kQueryTile, tokens - first), scratch);
   });
-  return {grad_q, sum_over_groups(grad_k, key_heads), sum_over_groups(grad_v, key_heads)};
+  SoftmaxAttentionGradients gradients = {grad_q, sum_over_groups(grad_k, key_heads),
+                                         sum_over_groups(grad_v, key_heads)};
+  move_into(room.q, gradients.q);
+  move_into(room.k, gradients.k);
+  move_into(room.v, gradients.v);
+  return gradients;
 }
 
 }  // namespace dofla::cpu

@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/embedding.h"
+#include "dofla/ops/embedding.h"
 
 #include <algorithm>
 #include <numeric>
@@ -35,19 +35,18 @@ RowPlan plan_rows(const Tensor& ids) {
   return plan;
 }
 
-}  // namespace
-
-void embed(const Tensor& table, const Tensor& ids, Tensor& out) {
-  embed_sequences(table, Tensor(), ids.reshape({1, ids.count()}), 0, out);
+void embed_sequences(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
+                     const Tensor& first, Tensor& out) {
+  const Tensor ids_there = ids.to(tokens.device());
+  const Tensor first_there = first.defined() ? first.to(tokens.device()) : first;
+  const Embedding embedding = {element_of(tokens),    ids.count(),  tokens.size(1),
+                               integers(ids_there),   tokens.raw(), positions.raw(),
+                               integers(first_there), ids.size(1)};
+  cuda_check(launch_embed(embedding, out.mutable_raw(), stream_of(tokens)), "embedding");
 }
 
-void embed_sequences(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
-                     int64_t first, Tensor& out) {
-  const Tensor there = ids.to(tokens.device());
-  const Embedding embedding = {
-      element_of(tokens), ids.count(),     tokens.size(1), static_cast<const int64_t*>(there.raw()),
-      tokens.raw(),       positions.raw(), first,          ids.size(1)};
-  cuda_check(launch_embed(embedding, out.mutable_raw(), stream_of(tokens)), "embedding");
+void embed(const Tensor& table, const Tensor& ids, Tensor& out) {
+  embed_sequences(table, Tensor(), ids.reshape({1, ids.count()}), Tensor(), out);
 }
 
 void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {
@@ -60,5 +59,9 @@ void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {
                                    mutable_floats(grad_table), stream_of(grad)),
              "embedding");
 }
+
+}  // namespace
+
+const EmbeddingBackend kEmbedding = {embed, embed_sequences, embed_backward};
 
 }  // namespace dofla::cuda

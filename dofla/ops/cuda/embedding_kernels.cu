@@ -1,4 +1,5 @@
 #include "dofla/ops/cuda/embedding_kernels.h"
+#include "dofla/ops/cuda/overlap.cuh"
 #include "dofla/ops/cuda/vector.cuh"
 
 namespace dofla::cuda {
@@ -10,12 +11,16 @@ constexpr int kThreads = 128;
 template <class T, bool kPacked>
 __global__ void embed_rows(Embedding e, T* __restrict__ out) {
   constexpr int kSize = kPacked ? Pack<T>::kSize : 1;
+  let_next_start();
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x, pieces = e.width / kSize;
   if (i >= e.count * pieces) return;
   const int64_t row = i / pieces, column = i % pieces * kSize;
   const T* token = static_cast<const T*>(e.tokens) + e.ids[row] * e.width + column;
   const T* position = static_cast<const T*>(e.positions);
-  if (position != nullptr) position += (e.first + row % e.length) * e.width + column;
+  if (position != nullptr) {
+    const int64_t first = e.first == nullptr ? 0 : e.first[row / e.length];
+    position += (first + row % e.length) * e.width + column;
+  }
   T* to = out + row * e.width + column;
   if constexpr (kPacked) {
     Pack<T> sum = load_pack(token);

@@ -5,16 +5,18 @@
 
 namespace dofla::cuda {
 
-// out[i] = tokens[ids[i]] + positions[first + i mod length]; every id and position lies in its
-// table.
+// out[i] = tokens[ids[i]] + positions[first[i / length] + i mod length]; every id and position lies
+// in its table.
 struct Embedding {
   Element element;
   int64_t count, width;
   const int64_t* ids;     // [count]
   const void* tokens;     // [V, width]
   const void* positions;  // [context, width], or null
-  int64_t first, length;  // of every sequence: the position of its first token, its tokens
+  const int64_t* first;   // the position of every sequence's first token; null: 0
+  int64_t length;         // tokens of every sequence
 };
+// An ordinary launch, with which a chain of overlapped ones can begin (overlap.cuh).
 cudaError_t launch_embed(const Embedding& embedding, void* out,  // [count, width]
                          cudaStream_t stream);
 

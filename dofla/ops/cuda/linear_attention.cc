@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/linear_attention.h"
+#include "dofla/ops/linear_attention.h"
 
 #include "dofla/ops/cuda/head_tensors.h"
 #include "dofla/ops/cuda/linear_attention_kernels.h"
@@ -15,22 +15,33 @@ LinearAttentionFeatures kernel_features(const Features& features) {
           features.subtract_norm};
 }
 
-}  // namespace
+LinearAttentionSums sums_of(LinearAttentionState& state) {
+  return {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)};
+}
+
+Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
+            LinearAttentionState& state, bool overlapped) {
+  Tensor out({q.size(0), 1, q.size(1), q.size(3)}, q.dtype(), q.device());
+  cuda_check(launch_linear_attention_step(shape_of(q, k), kernel_features(features), heads_of(q),
+                                          heads_of(k), heads_of(v), sums_of(state),
+                                          token_heads_of(out), overlapped, stream_of(q)),
+             "linear attention");
+  return out;
+}
+
+Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Features& features, LinearAttentionState& state) {
+  return step(q, k, v, features, state, true);
+}
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState* state, Tensor* log_sum) {
+                        LinearAttentionState* state, int64_t, Tensor* log_sum) {
+  if (q.size(2) == 1 && state != nullptr && log_sum == nullptr)
+    return step(q, k, v, features, *state, false);
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
   const LinearAttentionShape shape = shape_of(q, k);
   const LinearAttentionFeatures on_gpu = kernel_features(features);
-  LinearAttentionSums sums = {};
-  if (state != nullptr)
-    sums = {mutable_floats(state->log_max), mutable_floats(state->a), mutable_floats(state->b)};
-  if (q.size(2) == 1 && state != nullptr && log_sum == nullptr) {
-    cuda_check(launch_linear_attention_step(shape, on_gpu, heads_of(q), heads_of(k), heads_of(v),
-                                            sums, token_heads_of(out), false, stream_of(q)),
-               "linear attention");
-    return out;
-  }
+  const LinearAttentionSums sums = state == nullptr ? LinearAttentionSums{} : sums_of(*state);
   if (log_sum != nullptr)
     *log_sum = Tensor({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
   Tensor workspace({linear_attention_workspace_bytes(shape, on_gpu)}, DType::kU8, q.device());
@@ -44,11 +55,13 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
 
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
-                                                   const Tensor& grad_out,
-                                                   const AttentionTape& known, GradientRoom room) {
+                                                   const Tensor& grad_out, int64_t chunk,
+                                                   const AttentionTape& known,
+                                                   const GradientRoom& given) {
+  const GradientRoom room = whole_room(given, q, k);
   AttentionTape tape = known;
   if (!tape.log_sum.defined())
-    tape.out = linear_attention(q, k, v, features, nullptr, &tape.log_sum);
+    tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum);
   const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
   LinearAttentionGradients gradients = {room.q, room.k, room.v, like(features.z),
                                         like(features.log_alpha)};
@@ -66,5 +79,10 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
       "linear attention backward");
   return gradients;
 }
+
+}  // namespace
+
+const LinearAttentionBackend kLinearAttention = {linear_attention, linear_attention_step,
+                                                 linear_attention_backward};
 
 }  // namespace dofla::cuda

@@ -2,6 +2,7 @@
 // looks at them. Lanes lie along the head's coordinates, four each, and features beside each other.
 #pragma once
 
+#include "dofla/ops/cuda/linear_attention_kernels.h"
 #include "dofla/ops/cuda/tile_mma.cuh"
 #include "dofla/ops/cuda/vector.cuh"
 
@@ -78,6 +79,82 @@ struct Found {
     values.y = fmaf(query, sums.y, values.y);
     values.z = fmaf(query, sums.z, values.z);
     values.w = fmaf(query, sums.w, values.w);
+  }
+};
+
+// A thread's four coordinates of a feature's direction and of its sums.
+struct DirectionAndSums {
+  float4 z = {}, sums = {};
+};
+
+__device__ __forceinline__ void store_four(float* row, int d, int width, bool packed, float4 x) {
+  if (packed) {
+    if (d < width) *reinterpret_cast<float4*>(row + d) = x;
+    return;
+  }
+  const float values[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (d + i < width) row[d + i] = values[i];
+}
+
+// The features of a head that a block takes at a time, kLanes threads a feature and kHeld features
+// a thread. `count` is how many are left, this round's included.
+template <int kBlockThreads, int kLanes, int kHeld>
+struct FeatureRound {
+  static constexpr int kRows = kBlockThreads / kLanes, kCount = kRows * kHeld;
+  StepFeature held[kHeld];
+
+  static __device__ int row(int i) { return threadIdx.x / kLanes + i * kRows; }
+  static __device__ int column() { return threadIdx.x % kLanes * 4; }
+
+  // Of the sums this round's begin at `own`.
+  __device__ __forceinline__ void load_scalars(const float* log_alpha,
+                                               const LinearAttentionSums& sums, int64_t own,
+                                               int count) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const bool inside = row(i) < count;
+      held[i].log_alpha = inside ? log_alpha[row(i)] : 0;
+      held[i].log_max = inside ? sums.log_max[own + row(i)] : 0;
+      held[i].a = inside ? sums.a[own + row(i)] : 0;
+    }
+  }
+
+  // From wherever find(row, column) finds them.
+  template <class Find>
+  __device__ __forceinline__ void load_vectors(int count, const Find& find) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const DirectionAndSums found = row(i) < count ? find(row(i), column()) : DirectionAndSums{};
+      held[i].z = found.z, held[i].sums = found.sums;
+    }
+  }
+
+  __device__ __forceinline__ void store(const LinearAttentionSums& sums, int64_t own, int count,
+                                        int width, bool packed) const {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (row(i) >= count) continue;
+      const int64_t m = own + row(i);
+      store_four(sums.b + m * width, column(), width, packed, held[i].sums);
+      if (column() == 0) sums.log_max[m] = held[i].log_max, sums.a[m] = held[i].a;
+    }
+  }
+
+  // The features move on by the token's key, and its query looks at them.
+  __device__ __forceinline__ void advance(const StepToken& token, int count, Found& found) {
+    float log_query[kHeld], most = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const float log_found = held[i].template advance<kLanes>(token);
+      log_query[i] = row(i) < count ? log_found : -INFINITY;
+      most = fmaxf(most, log_query[i]);
+    }
+    found.rescale(fmaxf(found.shift, most_of_rows<kLanes>(most)));
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (row(i) < count) found.add(fast_exp(log_query[i] - found.shift), held[i].a, held[i].sums);
   }
 };
 

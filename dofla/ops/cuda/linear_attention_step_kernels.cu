@@ -30,57 +30,22 @@ __device__ __forceinline__ float4 load_four(const float* row, int d, int width, 
                      d + 2 < width ? row[d + 2] : 0.0f, d + 3 < width ? row[d + 3] : 0.0f);
 }
 
-__device__ __forceinline__ void store_four(float* row, int d, int width, bool packed, float4 x) {
-  if (packed) {
-    if (d < width) *reinterpret_cast<float4*>(row + d) = x;
-    return;
-  }
-  const float values[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    if (d + i < width) row[d + i] = values[i];
-}
-
-// Features of a head in groups of 64, kLanes threads a feature: what a thread has of a group.
+// 64 features at a time.
 template <int kLanes>
-struct FeatureGroup {
-  static constexpr int kRows = kThreads / kLanes, kHeld = 64 / kRows;
-  StepFeature held[kHeld];
+using StepRound = FeatureRound<kThreads, kLanes, 64 * kLanes / kThreads>;
 
-  static __device__ int row(int i) { return threadIdx.x / kLanes + i * kRows; }
-  static __device__ int column() { return threadIdx.x % kLanes * 4; }
-
-  // From `first` on among all features, `own` on among the sums; `count` are left.
-  __device__ __forceinline__ void load(const StepArguments& from, int first, int64_t own,
-                                       int count) {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int m = row(i);
-      const bool inside = m < count;
-      const auto four = [&](const float* rows, int64_t r) {
-        return inside ? load_four(rows + r * from.width, column(), from.width, from.packed)
-                      : float4{};
-      };
-      held[i].z = four(from.z, first + m);
-      held[i].sums = four(from.sums.b, own + m);
-      held[i].log_alpha = inside ? from.log_alpha[first + m] : 0;
-      held[i].log_max = inside ? from.sums.log_max[own + m] : 0;
-      held[i].a = inside ? from.sums.a[own + m] : 0;
-    }
-  }
-
-  __device__ __forceinline__ void store(const StepArguments& to, int64_t own, int count) const {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int64_t m = own + row(i);
-      if (row(i) >= count) continue;
-      store_four(to.sums.b + m * to.width, column(), to.width, to.packed, held[i].sums);
-      if (column() != 0) continue;
-      to.sums.log_max[m] = held[i].log_max;
-      to.sums.a[m] = held[i].a;
-    }
-  }
-};
+// From `first` on among all features, `own` on among the sums; `count` are left.
+template <int kLanes>
+__device__ __forceinline__ void load_round(StepRound<kLanes>& round, const StepArguments& a,
+                                           int first, int64_t own, int count) {
+  round.load_vectors(count, [&](int row, int column) {
+    const auto four = [&](const float* rows, int64_t r) {
+      return load_four(rows + r * a.width, column, a.width, a.packed);
+    };
+    return DirectionAndSums{four(a.z, first + row), four(a.sums.b, own + row)};
+  });
+  round.load_scalars(a.log_alpha + first, a.sums, own, count);
+}
 
 // Four numbers of a token's head.
 template <class T>
@@ -92,8 +57,8 @@ __device__ __forceinline__ float4 load_token(const T* head, int d, int width) {
 // A warp goes through its features by itself: they move on, and the query looks at them.
 template <class T, int kLanes>
 __device__ __forceinline__ Found pass_over(const StepArguments& a, int first, int64_t own,
-                                           int count, FeatureGroup<kLanes>& group) {
-  const int h = blockIdx.x, b = blockIdx.y, d = group.column();
+                                           int count, StepRound<kLanes>& round) {
+  const int h = blockIdx.x, b = blockIdx.y, d = round.column();
   StepToken token;
   token.q = load_token(head_of<T>(a.q, b, h), d, a.width);
   token.k = load_token(head_of<T>(a.k, b, h / a.group), d, a.width);
@@ -102,21 +67,10 @@ __device__ __forceinline__ Found pass_over(const StepArguments& a, int first, in
   token.key_norm = over_lanes<kLanes>(dot(token.k, token.k)) * a.norm_scale;
   token.log_count = logf(static_cast<float>(count));
   Found found;
-  for (int start = 0; start < count; start += 64) {
-    if (start > 0) group.load(a, first + start, own + start, count - start);
-    float log_query[group.kHeld], most = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < group.kHeld; ++i) {
-      const float log_found = group.held[i].template advance<kLanes>(token);
-      log_query[i] = start + group.row(i) < count ? log_found : -INFINITY;
-      most = fmaxf(most, log_query[i]);
-    }
-    group.store(a, own + start, count - start);
-    found.rescale(fmaxf(found.shift, most_of_rows<kLanes>(most)));
-#pragma unroll
-    for (int i = 0; i < group.kHeld; ++i)
-      if (start + group.row(i) < count)
-        found.add(fast_exp(log_query[i] - found.shift), group.held[i].a, group.held[i].sums);
+  for (int start = 0; start < count; start += round.kCount) {
+    if (start > 0) load_round(round, a, first + start, own + start, count - start);
+    round.advance(token, count - start, found);
+    round.store(a.sums, own + start, count - start, a.width, a.packed);
   }
   return found;
 }
@@ -133,10 +87,10 @@ __global__ void __launch_bounds__(kThreads)
   // Of the kernels in a chain only this one writes these sums: they can be read before its inputs
   // are there.
   let_next_start();
-  FeatureGroup<kLanes> group;
-  group.load(a, first, own, count);
+  StepRound<kLanes> round;
+  load_round(round, a, first, own, count);
   wait_for_inputs();
-  by_warps.put(pass_over<T>(a, first, own, count, group));
+  by_warps.put(pass_over<T, kLanes>(a, first, own, count, round));
   __syncthreads();
   const int d = threadIdx.x;
   if (d < a.width) head_of<T>(a.out, b, h)[d] = from_float<T>(by_warps.attended(d));

@@ -1,4 +1,4 @@
-#include "dofla/ops/cuda/softmax_attention.h"
+#include "dofla/ops/softmax_attention.h"
 
 #include "dofla/ops/cuda/head_tensors.h"
 #include "dofla/ops/cuda/softmax_attention_kernels.h"
@@ -14,29 +14,28 @@ Tensor workspace_of(int64_t bytes, const Tensor& x) {
   return Tensor({bytes}, DType::kU8, x.device());
 }
 
-}  // namespace
-
-void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys, Tensor& out,
-                       Tensor* log_sum) {
+void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
+                       const Tensor& past, Tensor& out, Tensor* log_sum) {
   const SoftmaxAttentionShape shape = shape_of(q, k, keys);
   Tensor workspace = workspace_of(softmax_attention_workspace_bytes(shape), q);
   if (log_sum != nullptr)
     *log_sum = Tensor({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
-  cuda_check(
-      launch_softmax_attention(shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(out),
-                               log_sum == nullptr ? nullptr : mutable_floats(*log_sum),
-                               workspace.mutable_raw(), stream_of(q)),
-      "softmax attention");
+  cuda_check(launch_softmax_attention(shape, heads_of(q), heads_of(k), heads_of(v), integers(past),
+                                      token_heads_of(out),
+                                      log_sum == nullptr ? nullptr : mutable_floats(*log_sum),
+                                      workspace.mutable_raw(), stream_of(q)),
+             "softmax attention");
 }
 
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
                                                      const AttentionTape& known,
-                                                     GradientRoom room) {
+                                                     const GradientRoom& given) {
+  GradientRoom room = whole_room(given, q, k);
   AttentionTape tape = known;
   if (!tape.log_sum.defined()) {
     tape.out = Tensor(grad_out.shape(), q.dtype(), q.device());
-    softmax_attention(q, k, v, k.size(2), tape.out, &tape.log_sum);
+    softmax_attention(q, k, v, k.size(2), Tensor(), tape.out, &tape.log_sum);
   }
   const SoftmaxAttentionShape shape = shape_of(q, k, k.size(2));
   Tensor workspace = workspace_of(softmax_attention_backward_workspace_bytes(shape), q);
@@ -48,5 +47,9 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
              "softmax attention backward");
   return {room.q, room.k, room.v};
 }
+
+}  // namespace
+
+const SoftmaxAttentionBackend kSoftmaxAttention = {softmax_attention, softmax_attention_backward};
 
 }  // namespace dofla::cuda

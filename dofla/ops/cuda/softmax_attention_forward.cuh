@@ -13,7 +13,8 @@ namespace dofla::cuda {
 struct SoftmaxForwardArguments {
   HeadRows q, k, v;
   HeadRowsOut out;
-  float* log_sum;  // [B, H, T] or null
+  const int64_t* past;  // [B], keys before a sequence's first query; null: keys − queries
+  float* log_sum;       // [B, H, T] or null
   int batch, heads, group, queries, keys, width, query_tiles;
   float log2_scale;  // log₂ e / √D
   bool packed, packed_out;
@@ -42,6 +43,11 @@ __device__ __forceinline__ BlockPlace place_of_block(const SoftmaxForwardArgumen
   const int rest = static_cast<int>(blockIdx.x) - first * a.query_tiles;
   const int head = first + rest % together;
   return {head / a.heads, head % a.heads, a.query_tiles - 1 - rest / together};
+}
+
+// Rows after a sequence's last query may hold anything, and are never read.
+__device__ __forceinline__ int past_of(const SoftmaxForwardArguments& a, int b) {
+  return a.past == nullptr ? a.keys - a.queries : static_cast<int>(a.past[b]);
 }
 
 template <int kWidth>

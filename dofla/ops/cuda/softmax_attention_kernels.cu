@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
                                    (tile % 2 * 2 + which) * Tiles::kKeyElements};
   };
   const BlockPlace at = place_of_block(a);
-  const int first_query = at.query_tile * Tiles::kQueryTile, past = a.keys - a.queries;
+  const int first_query = at.query_tile * Tiles::kQueryTile, past = past_of(a, at.b);
   const int rows = min(Tiles::kQueryTile, a.queries - first_query);
   const int visible = past + first_query + rows, split = blockIdx.y;
   const int begin = split * a.tiles_per_split;
@@ -98,9 +98,11 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
   const auto load_keys = [&](int tile) {
     const int first = tile * kKeyTile;
     load_rows<kKeyTile, kWidth, kThreads>(stage(tile, 0), keys + first * a.k.token_step,
-                                          a.k.token_step, a.keys - first, a.width, a.packed);
+                                          a.k.token_step, past + a.queries - first, a.width,
+                                          a.packed);
     load_rows<kKeyTile, kWidth, kThreads>(stage(tile, 1), values + first * a.v.token_step,
-                                          a.v.token_step, a.keys - first, a.width, a.packed);
+                                          a.v.token_step, past + a.queries - first, a.width,
+                                          a.packed);
     commit_copies();
   };
   const int warp_row = threadIdx.x / 32 * 16 * kRowBlocks;  // in the tile
@@ -202,11 +204,13 @@ int64_t softmax_attention_workspace_bytes(const SoftmaxAttentionShape& s) {
 }
 
 cudaError_t launch_softmax_attention(const SoftmaxAttentionShape& s, const HeadRows& q,
-                                     const HeadRows& k, const HeadRows& v, const HeadRowsOut& out,
-                                     float* log_sum, void* workspace, cudaStream_t stream) {
+                                     const HeadRows& k, const HeadRows& v, const int64_t* past,
+                                     const HeadRowsOut& out, float* log_sum, void* workspace,
+                                     cudaStream_t stream) {
   if (!valid(s)) return cudaErrorInvalidValue;
   SoftmaxForwardArguments a = {};
   a.q = q, a.k = k, a.v = v, a.out = out;
+  a.past = past;
   a.log_sum = log_sum;
   a.batch = static_cast<int>(s.batch);
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);

@@ -24,6 +24,8 @@ cudaError_t launch_softmax_attention(const SoftmaxAttentionShape& shape,
                                      const HeadRows& q,       // [B, H, T, D]
                                      const HeadRows& k,       // [B, Hkv, keys, D]
                                      const HeadRows& v,       // [B, Hkv, keys, D]
+                                     const int64_t* past,     // [B]: keys before the first query of
+                                                              // every sequence; null: keys − T
                                      const HeadRowsOut& out,  // [B, H, T, D], in any order
                                      float* log_sum,          // [B, H, T]: log Σ exp, or null
                                      void* workspace, cudaStream_t stream);

@@ -90,7 +90,7 @@ __device__ __forceinline__ void attend(const SoftmaxForwardArguments& a) {
   const uint32_t base = shared_address(shared_memory());
   const uint32_t query_tile = (Tiling::kAlignment - base % Tiling::kAlignment) % Tiling::kAlignment;
   const BlockPlace at = place_of_block(a);
-  const int first_query = at.query_tile * kWarpgroupQueryTile, past = a.keys - a.queries;
+  const int first_query = at.query_tile * kWarpgroupQueryTile, past = past_of(a, at.b);
   const int rows = min(kWarpgroupQueryTile, a.queries - first_query);
   const int split = blockIdx.y, begin = split * a.tiles_per_split;
   // The tiles that queries up to the tile's row `last` see.
@@ -109,7 +109,7 @@ __device__ __forceinline__ void attend(const SoftmaxForwardArguments& a) {
   };
   const auto load = [&](int tile) {
     if (tile < end) {
-      const int first = tile * kWarpgroupKeyTile, count = a.keys - first;
+      const int first = tile * kWarpgroupKeyTile, count = past + a.queries - first;
       const uint32_t stage = stage_of(tile);
       copy_rows<Tiling, 64>(stage, keys + first * a.k.token_step, a.k.token_step, count, a.width);
       copy_rows<Tiling, 64>(stage + Tiling::kTileBytes, values + first * a.v.token_step,

@@ -3,7 +3,9 @@
 // first ones are busy with what comes before.
 #pragma once
 
+#include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/linear_attention_step.cuh"
+#include "dofla/ops/cuda/rotation.cuh"
 #include "dofla/ops/cuda/stage_ring.cuh"
 #include "dofla/ops/cuda/tagged_row.cuh"
 
@@ -33,18 +35,18 @@ struct LanePlacement {
                  ? float4{}
                  : make_float4(norm[d], norm[d + 1], norm[d + 2], norm[d + 3]);
     };
-    q_norm = weights(s.q.norm), k_norm = weights(s.k.norm);
+    q_norm = weights(s.q_norm), k_norm = weights(s.k_norm);
     if (d >= 2 * s.pairs) return;
     const bool first = d < s.pairs;
     partner += first ? s.pairs / 4 : -(s.pairs / 4);
     const float* frequencies = s.frequencies + (first ? d : d - s.pairs);
-    float sines[4], cosines[4];
+    Turn turn[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      sincosf(static_cast<float>(position) * frequencies[i], &sines[i], &cosines[i]);
+    for (int i = 0; i < 4; ++i) turn[i] = turn_at(position, frequencies[i]);
     const float sign = first ? -1 : 1;
-    cosine = make_float4(cosines[0], cosines[1], cosines[2], cosines[3]);
-    sine = make_float4(sign * sines[0], sign * sines[1], sign * sines[2], sign * sines[3]);
+    cosine = make_float4(turn[0].cosine, turn[1].cosine, turn[2].cosine, turn[3].cosine);
+    sine = make_float4(sign * turn[0].sine, sign * turn[1].sine, sign * turn[2].sine,
+                       sign * turn[3].sine);
   }
 
   __device__ __forceinline__ float4 place(const AttentionStage& s, const float* norm, float4 weight,
@@ -57,10 +59,10 @@ struct LanePlacement {
     }
     if (s.pairs == 0) return x;
     const auto other = [&](float value) { return __shfl_sync(kWholeWarp, value, partner); };
-    const float4 turned = make_float4(other(x.x), other(x.y), other(x.z), other(x.w));
+    const float4 partners = make_float4(other(x.x), other(x.y), other(x.z), other(x.w));
     return make_float4(
-        fmaf(x.x, cosine.x, turned.x * sine.x), fmaf(x.y, cosine.y, turned.y * sine.y),
-        fmaf(x.z, cosine.z, turned.z * sine.z), fmaf(x.w, cosine.w, turned.w * sine.w));
+        turned(x.x, partners.x, cosine.x, sine.x), turned(x.y, partners.y, cosine.y, sine.y),
+        turned(x.z, partners.z, cosine.z, sine.z), turned(x.w, partners.w, cosine.w, sine.w));
   }
 };
 
@@ -68,8 +70,8 @@ template <int kLanes>
 __device__ __forceinline__ StepToken await_token(const AttentionStage& s, int h, int d,
                                                  int64_t position, Tag tag) {
   const LanePlacement<kLanes> placement(s, d, position);
-  const auto at = [&](const AttentionStage::Heads& of, int head) {
-    return of.row + own_copy(of.count) + of.offset + head * of.step + d;
+  const auto at = [&](const HeadRows& of, int head) {
+    return head_of<float>(of, 0, head) + own_copy(static_cast<int>(of.batch_step)) + d;
   };
   const float *q = at(s.q, h), *k = at(s.k, h / s.group), *v = at(s.v, h / s.group);
   const uint4 none = make_uint4(tag, tag, tag, tag);
@@ -82,89 +84,51 @@ __device__ __forceinline__ StepToken await_token(const AttentionStage& s, int h,
   StepToken token = {};
   if (d < s.width)
     token.q = untagged(words[0]), token.k = untagged(words[1]), token.v = untagged(words[2]);
-  token.q = placement.place(s, s.q.norm, placement.q_norm, token.q);
-  token.k = placement.place(s, s.k.norm, placement.k_norm, token.k);
+  token.q = placement.place(s, s.q_norm, placement.q_norm, token.q);
+  token.k = placement.place(s, s.k_norm, placement.k_norm, token.k);
   token.inner_scale = s.inner_scale;
   token.key_norm = over_lanes<kLanes>(dot(token.k, token.k)) * s.norm_scale;
   return token;
 }
 
-// Features of a head that a block takes at a time, kHeld a thread.
+// Two features a thread.
 template <int kLanes>
-struct FeatureRound {
-  static constexpr int kRows = kThreads / kLanes, kHeld = 2, kCount = kRows * kHeld;
-  StepFeature held[kHeld];
+using StageRound = FeatureRound<kThreads, kLanes, 2>;
 
-  static __device__ int row(int i) { return threadIdx.x / kLanes + i * kRows; }
-  static __device__ int column() { return threadIdx.x % kLanes * 4; }
-
-  // From `first` on, of which `count` are left.
-  __device__ __forceinline__ void load(const AttentionStage& s, int first, int count,
-                                       TileRing& ring) {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      held[i] = {};
-      if (row(i) >= count) continue;
-      held[i].log_alpha = s.log_alpha[first + row(i)];
-      held[i].log_max = s.sums.log_max[first + row(i)];
-      held[i].a = s.sums.a[first + row(i)];
-    }
-    ring.wait();
-    const auto* z = reinterpret_cast<const float*>(ring.tile());
-    const auto* sums = z + min(kCount, count) * s.width;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int at = row(i) * s.width + column();
-      if (row(i) >= count || column() >= s.width) continue;
-      held[i].z = *reinterpret_cast<const float4*>(z + at);
-      held[i].sums = *reinterpret_cast<const float4*>(sums + at);
-    }
-  }
-
-  __device__ __forceinline__ void store(const AttentionStage& s, int first, int count) const {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (row(i) >= count) continue;
-      const int64_t m = first + row(i);
-      if (column() < s.width)
-        *reinterpret_cast<float4*>(s.sums.b + m * s.width + column()) = held[i].sums;
-      if (column() == 0) s.sums.log_max[m] = held[i].log_max, s.sums.a[m] = held[i].a;
-    }
-  }
-
-  __device__ __forceinline__ void advance(const StepToken& token, int count, Found& found) {
-    float log_query[kHeld], most = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const float log_found = held[i].template advance<kLanes>(token);
-      log_query[i] = row(i) < count ? log_found : -INFINITY;
-      most = fmaxf(most, log_query[i]);
-    }
-    found.rescale(fmaxf(found.shift, most_of_rows<kLanes>(most)));
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i)
-      if (row(i) < count) found.add(fast_exp(log_query[i] - found.shift), held[i].a, held[i].sums);
-  }
-};
+// Directions and sums come by way of the ring, directions first.
+template <int kLanes>
+__device__ __forceinline__ void load_round(StageRound<kLanes>& round, const AttentionStage& s,
+                                           int first, int count, TileRing& ring) {
+  round.load_scalars(s.log_alpha + first, s.sums, first, count);
+  ring.wait();
+  const auto* z = reinterpret_cast<const float*>(ring.tile());
+  const auto* sums = z + min(round.kCount, count) * s.width;
+  round.load_vectors(count, [&](int row, int column) {
+    const int at = row * s.width + column;
+    if (column >= s.width) return DirectionAndSums{};
+    return DirectionAndSums{*reinterpret_cast<const float4*>(z + at),
+                            *reinterpret_cast<const float4*>(sums + at)};
+  });
+}
 
 template <int kLanes>
 __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64_t position,
                                                   Tag tag, TileRing& ring, int& turn,
                                                   FoundByWarps<kWarps, kLanes> (&found_in)[2]) {
-  FeatureRound<kLanes> round;
+  StageRound<kLanes> round;
 #pragma unroll 1
   for (int h = first_head(); h < s.heads; h += gridDim.x) {
     const auto [first, count] = features_of(s, h);
-    round.load(s, first, count, ring);
+    load_round(round, s, first, count, ring);
     StepToken token = await_token<kLanes>(s, h, round.column(), position, tag);
     token.log_count = logf(static_cast<float>(count));
     Found found;
 #pragma unroll 1
     for (int start = 0; start < count; start += round.kCount) {
-      if (start > 0) round.load(s, first + start, count - start, ring);
+      if (start > 0) load_round(round, s, first + start, count - start, ring);
       round.advance(token, count - start, found);
       if (start + round.kCount >= count) break;
-      round.store(s, first + start, count - start);
+      round.store(s.sums, first + start, count - start, s.width, true);
       end_turn();
       turn ^= 1;
       ring.next();
@@ -177,7 +141,7 @@ __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64
     if (const int i = threadIdx.x; i < s.width)
       hand_over(s.y, s.heads * s.width, h * s.width + i, by_warps.attended(i), tag);
     const int last = (count - 1) / round.kCount * round.kCount;
-    round.store(s, first + last, count - last);
+    round.store(s.sums, first + last, count - last, s.width, true);
   }
 }
 
@@ -185,7 +149,7 @@ __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64
 template <int kLanes>
 __device__ __forceinline__ void end_attention(const AttentionStage& s, int& turn) {
   for (int h = first_head(); h < s.heads; h += gridDim.x)
-    for (int left = features_of(s, h).count; left > 0; left -= FeatureRound<kLanes>::kCount) {
+    for (int left = features_of(s, h).count; left > 0; left -= StageRound<kLanes>::kCount) {
       end_turn();
       turn ^= 1;
     }
@@ -194,7 +158,7 @@ __device__ __forceinline__ void end_attention(const AttentionStage& s, int& turn
 // Directions and sums of as many features as compute_attention takes at a time.
 template <int kLanes>
 __device__ __forceinline__ void fill_attention(const AttentionStage& s, RingFiller& filler) {
-  constexpr int kCount = FeatureRound<kLanes>::kCount;
+  constexpr int kCount = StageRound<kLanes>::kCount;
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int h = first_head(); h < s.heads; h += gridDim.x) {

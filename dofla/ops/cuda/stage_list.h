@@ -42,19 +42,14 @@ struct ProductStage {
 
 // linear_attention_step, after place_heads.
 struct AttentionStage {
-  struct Heads {
-    const float* row;
-    int32_t count;         // of the whole row
-    int32_t offset, step;  // head h takes [offset + h · step, … + width)
-    const float* norm;     // [width], of their RMS norm, or null
-  };
   int32_t heads, group, width;
   float inner_scale, norm_scale;
-  Heads q, k, v;
-  float epsilon;             // of the norms
-  int32_t pairs;             // coordinate i turns with i + pairs
-  const float* frequencies;  // [pairs]
-  const int64_t* offsets;    // [heads + 1], of every head's features
+  HeadRows q, k, v;              // in rows, of which every copy lies a batch_step after the last
+  const float *q_norm, *k_norm;  // [width], of their RMS norms, or null
+  float epsilon;                 // of the norms
+  int32_t pairs;                 // coordinate i turns with i + pairs
+  const float* frequencies;      // [pairs]
+  const int64_t* offsets;        // [heads + 1], of every head's features
   const float* z;
   const float* log_alpha;
   LinearAttentionSums sums;

@@ -31,6 +31,12 @@ inline const float* floats(const Tensor& x) {
   require(!x.defined() || x.dtype() == DType::kF32, "expected F32, found {}", name(x.dtype()));
   return static_cast<const float*>(x.raw());
 }
+// The same of 64-bit integers.
+inline const int64_t* integers(const Tensor& x) {
+  require(!x.defined() || (x.dtype() == DType::kI64 && x.device().is_cuda()),
+          "expected I64 on the GPU, found {}", name(x.dtype()));
+  return static_cast<const int64_t*>(x.raw());
+}
 inline float* mutable_floats(Tensor& x) {
   require(x.dtype() == DType::kF32, "expected F32, found {}", name(x.dtype()));
   return static_cast<float*>(x.mutable_raw());

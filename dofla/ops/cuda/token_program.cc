@@ -2,19 +2,9 @@
 
 #include <algorithm>
 
-#include "dofla/ops/cuda/decode.h"
-#include "dofla/ops/cuda/tensors.h"
+#include "dofla/ops/cuda/head_tensors.h"
 
 namespace dofla::cuda {
-namespace {
-
-AttentionStage::Heads heads_of(const RowHeads& of, const Tensor& norm) {
-  return {floats(of.rows), static_cast<int32_t>(of.rows.size(1)),
-          static_cast<int32_t>(of.columns.offset), static_cast<int32_t>(of.columns.stride),
-          floats(norm)};
-}
-
-}  // namespace
 
 StageProgram::StageProgram(const Device& gpu)
     : gpu_(gpu), blocks_(stage_list_blocks()), fits_(blocks_ > 0) {}
@@ -30,7 +20,7 @@ Tensor StageProgram::new_row(int64_t count) {
   return kept(Tensor::zeros({kRowCopies, count}, DType::kF32, gpu_)).slice(0, 1);
 }
 
-Tensor StageProgram::embed_tokens(const Tensor& tokens, const Tensor& positions) {
+Tensor StageProgram::embed(const Tensor& tokens, const Tensor& positions) {
   fits_ = fits_ && is_bf16(tokens) && is_bf16(positions);
   Tensor y = new_row(tokens.size(1));
   Stage stage = {};
@@ -65,40 +55,42 @@ Tensor StageProgram::dense(const Tensor& x, const Dense& layer, std::optional<DT
   return y;
 }
 
-// The blocks that attend have their hands free before the others: they take no part in what gives
-// them queries, keys and values.
-void StageProgram::leave_blocks_to(int64_t heads, const Tensor& row) {
+// Heads in a row between stages, of which every copy lies a whole row after the one before. The
+// blocks that attend have their hands free before the others: they take no part in what gives them
+// queries, keys and values.
+HeadRows StageProgram::row_heads(const Tensor& view, int64_t attending) {
+  const HeadRows heads = heads_of(view);
+  fits_ = fits_ && heads.head_step % 4 == 0 && reinterpret_cast<uintptr_t>(heads.data) % 16 == 0;
+  const auto* first = static_cast<const float*>(heads.data);
   for (Stage& stage : stages_)
-    if (stage.kind == Stage::Kind::kProduct && stage.product.y == floats(row) &&
-        4 * heads <= blocks_)
-      fits_ = fits_ && share_out(stage.product, blocks_ - static_cast<int>(heads));
+    if (ProductStage& p = stage.product; stage.kind == Stage::Kind::kProduct && p.y != nullptr &&
+                                         first >= p.y && first < p.y + p.outputs &&
+                                         4 * attending <= blocks_)
+      fits_ = fits_ && share_out(p, blocks_ - static_cast<int>(attending));
+  return heads;
 }
 
-void StageProgram::place_heads(const Placement& placement, RowHeads&, RowHeads&) {
+void StageProgram::place_heads(const Placement& placement) {
   placement_ = placement;
   // Lanes turn four coordinates with four others.
   fits_ = fits_ && placement.frequencies.count() % 4 == 0;
 }
 
-Tensor StageProgram::linear_attention_step(const RowHeads& q, const RowHeads& k, const RowHeads& v,
+Tensor StageProgram::linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                                            const Features& features, LinearAttentionState& state) {
-  const int64_t width = features.z.size(1);
-  for (const RowHeads* of : {&q, &k, &v}) {
-    fits_ = fits_ && of->columns.offset % 4 == 0 && of->columns.stride % 4 == 0;
-    leave_blocks_to(q.heads, of->rows);
-  }
+  const int64_t width = features.z.size(1), heads = q.size(1);
   fits_ = fits_ && width % 4 == 0 && width <= kWidestHead && begins_at_pack(features.z) &&
           begins_at_pack(state.b);
-  Tensor y = new_row(q.heads * width);
+  Tensor y = new_row(heads * width);
   Stage stage = {};
   stage.kind = Stage::Kind::kAttention;
   AttentionStage& s = stage.attention;
-  s.heads = static_cast<int32_t>(q.heads), s.group = static_cast<int32_t>(q.heads / k.heads);
+  s.heads = static_cast<int32_t>(heads), s.group = static_cast<int32_t>(heads / k.size(1));
   s.width = static_cast<int32_t>(width);
   const FeatureScales scales = feature_scales(width, features.subtract_norm);
   s.inner_scale = scales.inner, s.norm_scale = scales.norm;
-  s.q = heads_of(q, placement_.q_norm), s.k = heads_of(k, placement_.k_norm);
-  s.v = heads_of(v, Tensor());
+  s.q = row_heads(q, heads), s.k = row_heads(k, heads), s.v = row_heads(v, heads);
+  s.q_norm = floats(placement_.q_norm), s.k_norm = floats(placement_.k_norm);
   s.epsilon = static_cast<float>(placement_.epsilon);
   s.pairs = static_cast<int32_t>(placement_.frequencies.count());
   s.frequencies = floats(placement_.frequencies);
@@ -136,8 +128,8 @@ void StageProgram::run(int64_t id, int64_t position) {
   tag_ = tag;  // not if nothing was launched: rows would then look as if they were new
 }
 
-std::unique_ptr<TokenProgram> token_program(const Device& gpu) {
+const TokenProgramBackend kTokenProgram = {[](const Device& gpu) -> std::unique_ptr<TokenProgram> {
   return std::make_unique<StageProgram>(gpu);
-}
+}};
 
 }  // namespace dofla::cuda

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "dofla/ops/cuda/stage_list.h"
-#include "dofla/ops/decode.h"
+#include "dofla/ops/token_program.h"
 
 namespace dofla::cuda {
 
@@ -12,10 +12,10 @@ class StageProgram : public TokenProgram {
  public:
   explicit StageProgram(const Device& gpu);
 
-  Tensor embed_tokens(const Tensor& tokens, const Tensor& positions) override;
+  Tensor embed(const Tensor& tokens, const Tensor& positions) override;
   Tensor dense(const Tensor& x, const Dense& layer, std::optional<DType> result) override;
-  void place_heads(const Placement& placement, RowHeads& q, RowHeads& k) override;
-  Tensor linear_attention_step(const RowHeads& q, const RowHeads& k, const RowHeads& v,
+  void place_heads(const Placement& placement) override;
+  Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                                const Features& features, LinearAttentionState& state) override;
   bool finish() override;
   void run(int64_t id, int64_t position) override;
@@ -23,7 +23,7 @@ class StageProgram : public TokenProgram {
  private:
   Tensor new_row(int64_t count);
   Tensor kept(const Tensor& x);
-  void leave_blocks_to(int64_t heads, const Tensor& row);
+  HeadRows row_heads(const Tensor& view, int64_t attending);
 
   Device gpu_;
   int blocks_;

@@ -30,7 +30,8 @@ class CudaAttentionKernels : public test::OnGpu {
         test::normal_tensor({kBatch, kTokens, kHeads, kWidth}, random).to(DType::kBF16).to(gpu);
     for (const int which : {0, 1, 2}) {
       const int64_t heads = which == 0 ? kHeads : kKeyHeads;
-      dense[which] = gather_heads(rows, {first(which) * kWidth, kWidth}, kBatch, heads, kWidth);
+      dense[which] = contiguous_heads(
+          view_heads(rows, {first(which) * kWidth, kWidth}, kBatch, heads, kWidth));
     }
   }
 
@@ -85,7 +86,8 @@ class CudaAttentionKernels : public test::OnGpu {
     const Tensor* const each[] = {&expected.q, &expected.k, &expected.v};
     for (const int which : {0, 1, 2}) {
       const int64_t heads = which == 0 ? kHeads : kKeyHeads;
-      expect_same(gather_heads(gradients, {first(which) * kWidth, kWidth}, kBatch, heads, kWidth),
+      expect_same(contiguous_heads(view_heads(gradients, {first(which) * kWidth, kWidth}, kBatch,
+                                              heads, kWidth)),
                   *each[which], "gradient");
     }
   }
@@ -100,10 +102,10 @@ TEST_F(CudaAttentionKernels, SoftmaxInRows) {
   compare(
       [&](HeadRows q, HeadRows k, HeadRows v, Results& r) {
         Tensor workspace = room({cuda::softmax_attention_workspace_bytes(shape)}, DType::kU8);
-        ASSERT_EQ(cudaSuccess,
-                  cuda::launch_softmax_attention(shape, q, k, v, cuda::token_heads_of(r.out),
-                                                 cuda::mutable_floats(r.log_sum),
-                                                 workspace.mutable_raw(), stream));
+        ASSERT_EQ(cudaSuccess, cuda::launch_softmax_attention(shape, q, k, v, nullptr,
+                                                              cuda::token_heads_of(r.out),
+                                                              cuda::mutable_floats(r.log_sum),
+                                                              workspace.mutable_raw(), stream));
       },
       [&](HeadRows q, HeadRows k, HeadRows v, HeadRowsOut to_q, HeadRowsOut to_k, HeadRowsOut to_v,
           Results& r) {

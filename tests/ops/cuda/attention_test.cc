@@ -143,5 +143,31 @@ TEST_F(CudaAttention, LinearStepByStep) {
   }
 }
 
+// Sequences of different lengths in one cache, with anything behind their ends, by every kernel:
+// one query, some, and enough for warpgroups.
+TEST_F(CudaAttention, SoftmaxOverSequencesOfDifferentLengths) {
+  Random random(12);
+  const int64_t batch = 3, heads = 4, key_heads = 2, capacity = 500, width = 64;
+  Tensor past({batch}, DType::kI64);
+  past.data<int64_t>()[0] = 300, past.data<int64_t>()[1] = 0, past.data<int64_t>()[2] = 7;
+  const Tensor k = test::normal_tensor({batch, key_heads, capacity, width}, random);
+  for (const auto& [dtype, relative] : kPrecisions)
+    for (const int64_t tokens : {1, 20, 130}) {
+      const Tensor q = test::normal_tensor({batch, heads, tokens, width}, random);
+      Tensor v = test::normal_tensor({batch, key_heads, capacity, width}, random);
+      for (int64_t b = 0; b < batch; ++b)
+        for (int64_t h = 0; h < key_heads; ++h) {
+          const int64_t keys = past.data<int64_t>()[b] + tokens;
+          std::fill_n(v.data<float>() + ((b * key_heads + h) * capacity + keys) * width,
+                      (capacity - keys) * width, NAN);
+        }
+      const auto rounded = [&](const Tensor& x) { return x.to(dtype).to(DType::kF32); };
+      const Tensor found = softmax_attention(there(q, dtype), there(k, dtype), there(v, dtype), 450,
+                                             nullptr, past.to(gpu));
+      expect_close(found, softmax_attention(rounded(q), rounded(k), rounded(v), 450, nullptr, past),
+                   relative, fmt::format("{} queries in {}", tokens, name(dtype)));
+    }
+}
+
 }  // namespace
 }  // namespace dofla

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "dofla/ops/decode.h"
+#include "dofla/ops/token_program.h"
 #include "tests/support/gpu.h"
 #include "tests/support/random_values.h"
 

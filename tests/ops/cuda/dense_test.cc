@@ -87,22 +87,34 @@ TEST_F(CudaDense, Norms) {
 }
 
 TEST_F(CudaDense, HeadsMoveAndRotate) {
+  const Tensor first = ids(2, 41);
   for (const int64_t size : {8, 5}) {  // whole packs, and not
     const HeadColumns columns = {size, 3 * size};
-    const Tensor rows = normal({2 * 9, 12 * size});
-    const Tensor heads = gather_heads(rows, columns, 2, 4, size);
-    const Tensor gpu_heads = gather_heads(rows.to(gpu), columns, 2, 4, size);
-    EXPECT_TRUE(test::same_bits(here(gpu_heads), heads));
+    const Tensor rows = normal({2 * 9, 12 * size}), on_gpu = rows.to(gpu);
+    const auto heads_of = [&](const Tensor& of) { return view_heads(of, columns, 2, 4, size); };
+    const Tensor heads = contiguous_heads(heads_of(rows));
+    EXPECT_TRUE(test::same_bits(here(contiguous_heads(heads_of(on_gpu))), heads));
     Tensor back = rows.clone(), gpu_back = rows.to(gpu);
-    scatter_heads(normal({2, 4, 9, size}), columns, back);
-    scatter_heads(gather_heads(back, columns, 2, 4, size).to(gpu), columns, gpu_back);
+    Tensor to = heads_of(back), gpu_to = heads_of(gpu_back);
+    const Tensor other = normal({2, 4, 9, size});
+    copy_heads(other, to);
+    copy_heads(other.to(gpu), gpu_to);
     EXPECT_TRUE(test::same_bits(here(gpu_back), back));
+    Tensor cache = normal({2, 4, 60, size}), gpu_cache = cache.to(gpu);
+    append_heads(heads, first, cache);
+    append_heads(heads_of(on_gpu), first.to(gpu), gpu_cache);
+    EXPECT_TRUE(test::same_bits(here(gpu_cache), cache));
   }
-  Tensor x = normal({2, 3, 70, 8}), there = x.to(gpu);
-  const std::vector<float> frequencies = {1.0f, 0.1f, 0.01f};
-  rotate(x, frequencies, 11);
-  rotate(there, frequencies, 11);
-  expect_close(there, x, 16 * kEps, "rotate");
+  Tensor frequencies({3});
+  for (int64_t i = 0; i < 3; ++i)
+    frequencies.data<float>()[i] = std::pow(0.1f, static_cast<float>(i));
+  for (const bool back : {false, true}) {
+    Tensor x = normal({2, 3, 70, 8}), there = x.to(gpu);
+    rotate(x, frequencies, first, back);
+    rotate(there, frequencies.to(gpu), first.to(gpu), back);
+    // Positions reach 75, and the angle's rounding is that of the product.
+    expect_close(there, x, 64 * kEps, "rotate");
+  }
 }
 
 // Rows of the table that nobody asked for, and some that several did, in more columns than a block
@@ -122,13 +134,17 @@ TEST_F(CudaDense, EmbeddingOfSequences) {
   for (const int64_t width : {1, 24, 300}) {  // in packs of 16 bytes, and not
     const Tensor tokens = normal({50, width}), positions = normal({40, width});
     const Tensor where = ids(70, 41).reshape({2, 35});
-    EXPECT_TRUE(test::same_bits(here(embed_sequences(tokens.to(gpu), positions.to(gpu), where, 5)),
-                                embed_sequences(tokens, positions, where, 5)));
-    const Tensor bf16 = tokens.to(DType::kBF16), there = positions.to(DType::kBF16);
-    const Tensor sum = embed_sequences(bf16, there, where, 5).to(DType::kBF16);
+    Tensor first({2}, DType::kI64);
+    first.data<int64_t>()[0] = 5, first.data<int64_t>()[1] = 0;
     EXPECT_TRUE(
-        test::same_bits(embed_sequences(bf16.to(gpu), there.to(gpu), where, 5).to(Device()), sum));
-    EXPECT_THROW(embed_sequences(tokens.to(gpu), positions.to(gpu), where, 6),
+        test::same_bits(here(embed_sequences(tokens.to(gpu), positions.to(gpu), where, first)),
+                        embed_sequences(tokens, positions, where, first)));
+    const Tensor bf16 = tokens.to(DType::kBF16), there = positions.to(DType::kBF16);
+    const Tensor sum = embed_sequences(bf16, there, where, first).to(DType::kBF16);
+    EXPECT_TRUE(test::same_bits(
+        embed_sequences(bf16.to(gpu), there.to(gpu), where, first).to(Device()), sum));
+    first.data<int64_t>()[0] = 6;
+    EXPECT_THROW(embed_sequences(tokens.to(gpu), positions.to(gpu), where, first),
                  std::invalid_argument);
   }
 }

@@ -32,7 +32,7 @@ class CudaTokenProgram : public test::DenseOnGpu {
     return x;
   }
   Tensor enter(TokenProgram& program, const Tensor& table) {
-    return program.embed_tokens(kept(table.to(gpu)), {});
+    return program.embed(kept(table.to(gpu)), {});
   }
   // What a row between steps holds, which only a product can read.
   Tensor leave(TokenProgram& program, const Tensor& row) {
@@ -119,14 +119,14 @@ TEST_F(CudaTokenProgram, PlacesHeadsAndAttends) {
     const Features features = features_of({3, 70, 1, 300}, size), on_gpu = features.to(gpu);
     const int64_t columns = (kHeads + 2 * kKeyHeads) * size;
     const Tensor rows = table(columns);
-    Placement placement = {.head_size = size, .epsilon = 1e-5};
+    Placement placement = {.epsilon = 1e-5};
     if (norm) {
       placement.q_norm = normal_tensor({size}, random);
       placement.k_norm = normal_tensor({size}, random);
     }
     if (pairs > 0) placement.frequencies = normal_tensor({pairs}, random);
     const auto heads = [&](const Tensor& of, int64_t first, int64_t count) {
-      return RowHeads{of, {first * size, size}, count};
+      return view_heads(of, {first * size, size}, 1, count, size);
     };
 
     auto program = token_program(gpu);
@@ -135,8 +135,8 @@ TEST_F(CudaTokenProgram, PlacesHeadsAndAttends) {
     for (Tensor* x :
          {&placement_on_gpu.q_norm, &placement_on_gpu.k_norm, &placement_on_gpu.frequencies})
       *x = kept(x->to(gpu));
-    RowHeads q = heads(entered, 0, kHeads), k = heads(entered, kHeads, kKeyHeads);
-    if (norm || pairs > 0) program->place_heads(placement_on_gpu, q, k);
+    const Tensor q = heads(entered, 0, kHeads), k = heads(entered, kHeads, kKeyHeads);
+    if (norm || pairs > 0) program->place_heads(placement_on_gpu);
     LinearAttentionState state = new_linear_attention_state(1, on_gpu);
     const Tensor out =
         leave(*program, program->linear_attention_step(
@@ -149,10 +149,13 @@ TEST_F(CudaTokenProgram, PlacesHeadsAndAttends) {
       Tensor where({1}, DType::kI64);
       where.data<int64_t>()[0] = position;
       const Tensor row = rows.slice(t, t + 1).to(DType::kF32);
-      RowHeads q_here = heads(row, 0, kHeads), k_here = heads(row, kHeads, kKeyHeads);
+      Tensor q_here = contiguous_heads(heads(row, 0, kHeads));
+      Tensor k_here = contiguous_heads(heads(row, kHeads, kKeyHeads));
+      const Tensor v_here = contiguous_heads(heads(row, kHeads + kKeyHeads, kKeyHeads));
       if (norm || pairs > 0) place_heads(placement, where, q_here, k_here);
-      const Tensor expected = linear_attention_step(
-          q_here, k_here, heads(row, kHeads + kKeyHeads, kKeyHeads), features, expected_state);
+      const Tensor expected =
+          linear_attention_step(q_here, k_here, v_here, features, expected_state)
+              .reshape({1, kHeads * size});
       program->run(t, position);
       // An error in q and k is multiplied by |z||x| in an exponent.
       expect_close(out, expected, 64 * kEps * static_cast<double>(size) * 4 + kFactor, what);

@@ -106,14 +106,19 @@ TEST_F(CudaViews, FeatureLossesLarge) {
 
 // Columns of other heads stay as they are.
 TEST_F(CudaViews, RotateInPlace) {
-  const std::vector<float> frequencies = {1.0f, 0.1f, 0.01f};
+  Tensor frequencies({3}), first({kBatch}, DType::kI64);
+  for (int64_t i = 0; i < 3; ++i)
+    frequencies.data<float>()[i] = std::pow(0.1f, static_cast<float>(i));
+  for (int64_t b = 0; b < kBatch; ++b) first.data<int64_t>()[b] = 11 + 5 * b;
+  frequencies = frequencies.to(gpu), first = first.to(gpu);
   for (const DType dtype : {DType::kF32, DType::kBF16})
     for (const int64_t width : {7, 64}) {
       Rows x = in_rows(70, width, dtype);
       Tensor q = contiguous_heads(x.q), expected = x.all.clone();
-      rotate(q, frequencies, 11);
-      scatter_heads(q, {8, 2 * width}, expected);
-      rotate(x.q, frequencies, 11);
+      rotate(q, frequencies, first);
+      Tensor to = view_heads(expected, {8, 2 * width}, kBatch, kHeads, width);
+      copy_heads(q, to);
+      rotate(x.q, frequencies, first);
       expect_same(x.all, expected, fmt::format("{} in {}", width, name(dtype)));
     }
 }

@@ -1,6 +1,6 @@
 // Decoding in one launch or with recorded steps on a GPU against forward there, which computes each
 // operation by itself.
-#include "dofla/linear/decoder.h"
+#include "dofla/generate/decoder.h"
 
 #include "dofla/distill/pair_init.h"
 #include "dofla/generate/generate.h"
@@ -24,6 +24,18 @@ class CudaDecoder : public test::OnGpu {
     const Tensor hidden = model.forward(ids, {.state = &state, .observer = {}});
     return model.logits(hidden.reshape({ids.count(), model.config().width}));
   }
+  // Of every kind on the GPU, with the number of sequences to decode at a time.
+  std::vector<std::pair<Transformer, int64_t>> models_and_batches(const std::string& name) const {
+    const Checkpoint checkpoint(test::fixtures() / name);
+    std::vector<std::pair<Transformer, int64_t>> all;
+    for (const int64_t batch : {1, 3, 20}) {
+      all.emplace_back(Transformer(checkpoint, gpu), batch);
+      for (const FeatureSet& features :
+           {test::ragged_features(checkpoint.config()), test::mixed_features(checkpoint.config())})
+        all.emplace_back(make_linear_model(checkpoint, features, gpu), batch);
+    }
+    return all;
+  }
   // Features that fit the model: its text is then more than noise.
   Transformer wiki_mini() const {
     const Checkpoint checkpoint(test::assets() / "wiki-mini");
@@ -35,12 +47,10 @@ class CudaDecoder : public test::OnGpu {
   }
 };
 
+// Softmax attention, linear attention, and both in one model.
 TEST_F(CudaDecoder, GivesTheLogitsOfForwardForEveryFixture) {
   for (const std::string& name : test::fixture_models())
-    for (const int64_t batch : {1, 3, 20}) {
-      const Checkpoint checkpoint(test::fixtures() / name);
-      const Transformer model =
-          make_linear_model(checkpoint, test::ragged_features(checkpoint.config()), gpu);
+    for (const auto& [model, batch] : models_and_batches(name)) {
       DecodeState state = model.new_state();
       model.forward(test::some_ids(model.config(), batch, 5), {.state = &state, .observer = {}});
       Decoder decoder(model, state.fork(), batch);
@@ -50,7 +60,30 @@ TEST_F(CudaDecoder, GivesTheLogitsOfForwardForEveryFixture) {
                      tolerance(model.config()),
                      fmt::format("{}, batch {}, token {}", name, batch, t));
       }
-      EXPECT_EQ(decoder.state().position(), state.position());
+      EXPECT_EQ(decoder.state().positions(), state.positions());
+    }
+}
+
+// Sequences of different lengths in one batch: each gives what forward gives it alone. The longest
+// one outgrows the first room that a recording is made for.
+TEST_F(CudaDecoder, TakesSequencesOfDifferentLengths) {
+  for (const std::string& name : test::fixture_models())
+    for (const auto& [model, unused] : models_and_batches(name)) {
+      const int64_t context = model.config().context;
+      const std::vector<int64_t> lengths = {5, 1, std::min<int64_t>(62, context - 4), 2};
+      std::vector<DecodeState> alone;
+      for (const int64_t length : lengths)
+        next_logits(model, test::some_ids(model.config(), 1, length),
+                    alone.emplace_back(model.new_state()));
+      Decoder decoder(model, DecodeState::join({&alone[0], &alone[1], &alone[2], &alone[3]}), 4);
+      for (int64_t t = 0; t < 4; ++t) {
+        const std::vector<int64_t> ids = {3 + t, 9 - t, 2 * t, 7};
+        const Tensor found = here(decoder.step(ids));
+        for (size_t b = 0; b < ids.size(); ++b)
+          expect_close(found.slice(static_cast<int64_t>(b), static_cast<int64_t>(b) + 1),
+                       next_logits(model, to_tensor({ids[b]}), alone[b]), tolerance(model.config()),
+                       fmt::format("{}, sequence {}", name, b));
+      }
     }
 }
 
@@ -77,6 +110,8 @@ TEST_F(CudaDecoder, TakesOneLaunchATokenWhereItCan) {
   const Transformer model = wiki_mini();
   EXPECT_EQ(Decoder(model, model.new_state(), 1).in_one_launch(), runs_token_programs());
   EXPECT_FALSE(Decoder(model, model.new_state(), 2).in_one_launch());
+  const Transformer softmax(Checkpoint(test::assets() / "wiki-mini"), gpu);
+  EXPECT_FALSE(Decoder(softmax, softmax.new_state()).in_one_launch());
 }
 
 // Where a token stands in a decoder makes no difference to its bits.

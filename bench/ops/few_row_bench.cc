@@ -8,7 +8,7 @@
 #include "bench/support/measure.h"
 #include "dofla/core/device_recording.h"
 #include "dofla/core/error.h"
-#include "dofla/ops/decode.h"
+#include "dofla/ops/dense.h"
 
 namespace dofla::bench {
 namespace {

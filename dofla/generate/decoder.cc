@@ -1,0 +1,94 @@
+#include "dofla/generate/decoder.h"
+
+#include <algorithm>
+
+#include "dofla/core/error.h"
+
+namespace dofla {
+
+Decoder::Decoder(const Transformer& model, DecodeState state, int64_t batch)
+    : model_(model), batch_(batch), state_(std::move(state)) {
+  state_.past(batch, Device());  // throws unless it is of so many
+  state_.advance(batch, 0);
+  if (!model.device().is_cuda()) return;
+  inputs_ = Tensor::zeros({2, batch}, DType::kI64, model.device());
+  reserve(state_.longest() + 1);
+  if (!write_program()) record();
+}
+
+// Doubles, so that a recording lasts.
+bool Decoder::reserve(int64_t tokens) {
+  if (tokens <= room_) return false;
+  room_ = std::max(tokens, std::min(std::max<int64_t>(64, 2 * room_), model_.config().context));
+  bool moved = false;
+  for (int64_t i = 0; i < model_.config().layers; ++i)
+    moved |= model_.attention(i).reserve(state_.layer(i), batch_, room_,
+                                         model_.weights().token_embedding.dtype(), model_.device());
+  return moved;
+}
+
+Tensor Decoder::logits_by(Executor& executor) const {
+  return executor.dense(model_.run(executor), model_.head(), DType::kF32);
+}
+
+bool Decoder::write_program() {
+  if (batch_ != 1) return false;
+  program_ = token_program(model_.device());
+  ProgramExecutor executor(*program_, state_);
+  logits_ = logits_by(executor);
+  if (executor.complete() && program_->finish()) return true;
+  program_ = nullptr;
+  return false;
+}
+
+// Positions are read from the GPU's memory, and every sequence may fill the room that there is.
+void Decoder::record() {
+  const Past past = {
+      .tokens = inputs_.slice(1, 2).reshape({batch_}), .most = room_ - 1, .equal = false};
+  const Tensor ids = inputs_.slice(0, 1).reshape({batch_, 1});
+  recording_.reset();
+  // The first time kernels are loaded and chosen, which cannot be recorded: on a copy of the state,
+  // because it reads a token.
+  DecodeState copy = state_.fork();
+  SequenceExecutor on_copy(ids, &copy, past), executor(ids, &state_, past);
+  logits_by(on_copy);
+  recording_.emplace(model_.device(), [&] { logits_ = logits_by(executor); });
+}
+
+void Decoder::check(const std::vector<int64_t>& ids) const {
+  const int64_t vocabulary = model_.config().vocabulary, most = model_.most_tokens();
+  require(static_cast<int64_t>(ids.size()) == batch_, "decoder: {} tokens for {} sequences",
+          ids.size(), batch_);
+  for (const int64_t id : ids)
+    require(id >= 0 && id < vocabulary, "token id {} is outside the vocabulary of {}", id,
+            vocabulary);
+  require(state_.longest() < most, "{} tokens are more than the model's context of {}",
+          state_.longest() + 1, most);
+}
+
+Tensor Decoder::step(const std::vector<int64_t>& ids) {
+  check(ids);
+  const std::vector<int64_t> positions = state_.positions();
+  if (program_ != nullptr) {
+    program_->run(ids[0], positions[0]);
+    state_.advance(batch_, 1);
+    return logits_;
+  }
+  Tensor inputs({2, batch_}, DType::kI64);
+  std::ranges::copy(ids, inputs.data<int64_t>());
+  std::ranges::copy(positions, inputs.data<int64_t>() + batch_);
+  if (!recording_) {
+    SequenceExecutor executor(inputs.slice(0, 1).reshape({batch_, 1}), &state_,
+                              state_.past(batch_, Device()));
+    Tensor logits = logits_by(executor);
+    state_.advance(batch_, 1);
+    return logits;
+  }
+  if (reserve(state_.longest() + 1)) record();
+  copy_bytes(Device(), inputs.raw(), model_.device(), inputs_.mutable_raw(), inputs.bytes());
+  recording_->replay();
+  state_.advance(batch_, 1);
+  return logits_;
+}
+
+}  // namespace dofla
