@@ -55,9 +55,10 @@ void Normalizer::parse_step(const JsonView& json) {
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::string& storage) const {
+  const size_t longest = longest_rewritten(text.size());
   for (const Step& step : steps_) {
     if (text.empty() || !changes(step, text)) continue;
-    storage = rewritten(step, text);
+    storage = rewritten(step, text, longest);
     text = storage;
   }
   return text;
@@ -69,11 +70,11 @@ bool Normalizer::changes(const Step& step, std::string_view text) {
   return !(*form == UnicodeForm::kNfc ? is_quickly_nfc(text) : is_ascii(text));
 }
 
-std::string Normalizer::rewritten(const Step& step, std::string_view text) {
+std::string Normalizer::rewritten(const Step& step, std::string_view text, size_t longest) {
   if (const Prepend* prepend = std::get_if<Prepend>(&step))
     return prepend->text + std::string(text);
   if (const Replace* replace = std::get_if<Replace>(&step))
-    return replaced(text, replace->pattern, replace->content);
+    return replaced(text, replace->pattern, replace->content, longest);
   switch (std::get<UnicodeForm>(step)) {
     case UnicodeForm::kNfc:
       return mapped(text, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -97,16 +98,27 @@ void append_replaced(std::string_view text, std::string_view from, std::string_v
   out.append(text, done);
 }
 
-std::string replaced(std::string_view text, const Pattern& pattern, std::string_view to) {
+std::string replaced(std::string_view text, const Pattern& pattern, std::string_view to,
+                     size_t longest) {
   std::string out;
+  const auto bound = [&](size_t bytes) {
+    if (bytes > longest)
+      fail("{}: makes more than {} bytes of a text, the most that is allowed for one of its length",
+           pattern.where(), longest);
+  };
   if (!pattern.is_regex()) {
-    append_replaced(text, pattern.source(), to, out);
+    const std::string& from = pattern.source();
+    size_t bytes = text.size();
+    for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + from.size()))
+      bound(bytes = bytes - from.size() + to.size());
+    append_replaced(text, from, to, out);
     return out;
   }
   size_t done = 0;
   for (const Pattern::Match& match : pattern.matches(text)) {
     out.append(text, done, match.begin - done).append(to);
     done = match.end;
+    bound(out.size());
   }
   return out.append(text, done);
 }

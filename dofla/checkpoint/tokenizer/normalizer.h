@@ -17,6 +17,7 @@ class Normalizer {
   static Normalizer parse(const JsonView& json);
 
   // The normal form of well-formed UTF-8: `text` itself where nothing changes, else `storage`.
+  // Throws Error if it is longer than longest_rewritten(text.size()).
   std::string_view apply(std::string_view text, std::string& storage) const;
 
  private:
@@ -32,7 +33,7 @@ class Normalizer {
 
   void parse_step(const JsonView& json);
   static bool changes(const Step& step, std::string_view text);
-  static std::string rewritten(const Step& step, std::string_view text);
+  static std::string rewritten(const Step& step, std::string_view text, size_t longest);
 
   std::vector<Step> steps_;
 };
@@ -41,8 +42,15 @@ class Normalizer {
 void append_replaced(std::string_view text, std::string_view from, std::string_view to,
                      std::string& out);
 
-// The same for the matches of a pattern.
-std::string replaced(std::string_view text, const Pattern& pattern, std::string_view to);
+// The same for the matches of a pattern. Throws Error if the result has more than `longest` bytes.
+std::string replaced(std::string_view text, const Pattern& pattern, std::string_view to,
+                     size_t longest);
+
+// The most bytes that rewriting may make of so many: a hostile file could turn a letter into
+// gigabytes. Unicode's longest decomposition turns 3 bytes into 33.
+constexpr size_t longest_rewritten(size_t bytes) {
+  return 16 * bytes + 1024;
+}
 
 // True only if `text` is in normalization form C; false where a full pass is needed to tell.
 bool is_quickly_nfc(std::string_view text);

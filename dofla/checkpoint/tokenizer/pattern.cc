@@ -21,11 +21,107 @@ using MatchData = std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>
 using MatchContext = std::unique_ptr<pcre2_match_context, Freed<pcre2_match_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Freed<pcre2_jit_stack_free>>;
 
+// How much work a search may be. Every place of a text may be tried as the start of a match with
+// kSteps of backtracking and a look at the kWindow bytes after it; the few places that need more,
+// such as a long run of capitals, share what the whole text has besides.
+constexpr uint32_t kSteps = 1000;
+constexpr size_t kWindow = size_t{64} << 10;
+constexpr uint64_t kShared = 10'000'000;
+constexpr uint64_t kSharedPerByte = 100;
+
 std::string pcre2_message(int error) {
   PCRE2_UCHAR text[256] = {};
   pcre2_get_error_message(error, text, sizeof(text));
   return reinterpret_cast<const char*>(text);
 }
+
+// Searches one text with one expression, within the work that the text may be.
+class Search {
+ public:
+  Search(const pcre2_code* code, std::string_view text)
+      : code_(code),
+        text_(text),
+        shared_(kShared + kSharedPerByte * text.size()),
+        data_(pcre2_match_data_create(1, nullptr)),
+        context_(pcre2_match_context_create(nullptr)),
+        stack_(pcre2_jit_stack_create(32 << 10, 1 << 20, nullptr)) {
+    if (!data_ || !context_ || !stack_) throw std::bad_alloc();
+    pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+    pcre2_set_heap_limit(context_.get(), 256 << 10);  // KiB
+  }
+
+  // The first match that starts at `from` or later. An error code of PCRE2 if there is none.
+  int next(size_t from) {
+    // PCRE2 does not say at which start a limit was reached: the starts are then tried one by one
+    // until that one is passed.
+    bool one_by_one = false;
+    while (true) {
+      int count = match(from, one_by_one ? PCRE2_ANCHORED : 0, kSteps, kWindow);
+      const bool limited = is_limit(count);
+      if (limited && !one_by_one) {
+        one_by_one = true;
+        continue;
+      }
+      if (limited) count = match_with_shared(from);
+      if (count != PCRE2_ERROR_NOMATCH) return count;
+      const size_t done = one_by_one ? from : window_end(from, kWindow);
+      if (done == text_.size()) return count;
+      from = one_by_one ? from + character_at(text_, from).length : done;
+      one_by_one = one_by_one && !limited;
+    }
+  }
+
+  Pattern::Match found() const {
+    const size_t* bounds = pcre2_get_ovector_pointer(data_.get());
+    return {bounds[0], bounds[1]};
+  }
+
+ private:
+  static bool is_limit(int count) {
+    return count == PCRE2_ERROR_MATCHLIMIT || count == PCRE2_ERROR_PARTIAL;
+  }
+
+  // Between two characters.
+  size_t window_end(size_t from, size_t window) const {
+    if (window >= text_.size() - from) return text_.size();
+    size_t end = from + window;
+    while ((text_[end] & 0xC0) == 0x80) --end;
+    return end;
+  }
+
+  // PCRE2_ERROR_PARTIAL if what follows the window could change the outcome.
+  int match(size_t from, uint32_t options, uint32_t steps, size_t window) {
+    pcre2_set_match_limit(context_.get(), steps);
+    const size_t end = window_end(from, window);
+    if (end < text_.size()) options |= PCRE2_PARTIAL_HARD;
+    const auto run = [&](uint32_t more) {
+      return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), end, from,
+                         PCRE2_NO_UTF_CHECK | options | more, data_.get(), context_.get());
+    };
+    const int count = run(0);
+    return count == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_JIT) : count;
+  }
+
+  int match_with_shared(size_t from) {
+    uint32_t steps = kSteps;
+    for (size_t window = kWindow;;) {
+      steps *= 10;
+      window *= 10;
+      const uint64_t work = steps + window_end(from, window) - from;
+      if (work > shared_ || steps > UINT32_MAX / 10) return PCRE2_ERROR_MATCHLIMIT;
+      shared_ -= work;
+      const int count = match(from, PCRE2_ANCHORED, steps, window);
+      if (!is_limit(count)) return count;
+    }
+  }
+
+  const pcre2_code* code_;
+  std::string_view text_;
+  uint64_t shared_;
+  MatchData data_;
+  MatchContext context_;
+  JitStack stack_;
+};
 
 // Throws Error at a construct that Oniguruma and PCRE2 read differently.
 void check_dialect(std::string_view source, std::string_view where) {
@@ -91,7 +187,8 @@ Pattern Pattern::regex(std::string_view source, std::string_view where) {
   pattern.source_ = source;
   pattern.where_ = where;
   pattern.code_ = std::shared_ptr<pcre2_code>(code, pcre2_code_free);
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it cannot, pcre2_match interprets
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE |
+                              PCRE2_JIT_PARTIAL_HARD);  // where it cannot, pcre2_match interprets
   return pattern;
 }
 
@@ -113,27 +210,18 @@ std::vector<Pattern::Match> Pattern::literal_matches(std::string_view text) cons
 std::vector<Pattern::Match> Pattern::matches(std::string_view text) const {
   if (!is_regex()) return literal_matches(text);
   const auto* code = static_cast<const pcre2_code*>(code_.get());
-  const MatchData data(pcre2_match_data_create(1, nullptr));
-  const MatchContext context(pcre2_match_context_create(nullptr));
-  const JitStack stack(pcre2_jit_stack_create(32 << 10, 1 << 20, nullptr));
-  if (!data || !context || !stack) throw std::bad_alloc();
-  pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-  pcre2_set_match_limit(context.get(), 10'000'000);
-  pcre2_set_heap_limit(context.get(), 256 << 10);  // KiB
-
+  Search search(code, text);
   std::vector<Match> found;
   size_t from = 0;
   while (from <= text.size()) {
-    const auto match = [&](uint32_t options) {
-      return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                         PCRE2_NO_UTF_CHECK | options, data.get(), context.get());
-    };
-    int count = match(0);
-    if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = match(PCRE2_NO_JIT);
+    const int count = search.next(from);
     if (count == PCRE2_ERROR_NOMATCH) break;
-    if (count < 0) fail("{}: regular expression {}: {}", where_, source_, pcre2_message(count));
-    const size_t* bounds = pcre2_get_ovector_pointer(data.get());
-    const Match next = {bounds[0], bounds[1]};
+    if (count == PCRE2_ERROR_MATCHLIMIT)
+      fail("{}: regular expression {}: too much work on a text of {} bytes", where_,
+           excerpt(source_), text.size());
+    if (count < 0)
+      fail("{}: regular expression {}: {}", where_, excerpt(source_), pcre2_message(count));
+    const Match next = search.found();
     // An empty match where the last one ended says nothing new: look on from the next character.
     if (next.begin == next.end && !found.empty() && found.back().end == next.end) {
       if (next.end == text.size()) break;

@@ -26,10 +26,12 @@ class Pattern {
   static Pattern parse(const JsonView& json);  // {"String": …} or {"Regex": …}
 
   // All matches in well-formed UTF-8, from left to right, none overlapping another. Throws Error if
-  // the expression takes more than ten million steps on one match.
+  // that is more work than a multiple of the text's bytes: with a hostile expression it could grow
+  // with their square, or exponentially.
   std::vector<Match> matches(std::string_view text) const;
 
   const std::string& source() const { return source_; }
+  const std::string& where() const { return where_; }  // in the file, for messages
   bool is_regex() const { return code_ != nullptr; }
 
  private:

@@ -75,9 +75,10 @@ TokenDecoder::Strip TokenDecoder::parse_strip(const JsonView& json) {
 
 void TokenDecoder::next(std::string_view token, TextDecodeState& state, std::string& out) const {
   std::string storage;
+  const size_t longest = longest_rewritten(token.size());
   for (const Step& step : steps_) {
     if (const Replace* replace = std::get_if<Replace>(&step)) {
-      storage = replaced(token, replace->pattern, replace->content);
+      storage = replaced(token, replace->pattern, replace->content, longest);
       token = storage;
     } else {
       const Strip& strip = std::get<Strip>(step);

@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "tests/checkpoint/tokenizer/random_text.h"
+#include "tests/support/expect_error.h"
 
 namespace dofla {
 namespace {
@@ -67,6 +68,21 @@ TEST(Normalizer, PrependAndReplace) {
       normalized(R"({"type": "Replace", "pattern": {"Regex": "a+"}, "content": "$0"})", "caab"),
       "c$0b");
   EXPECT_EQ(normalized("null", " x"), " x");
+}
+
+TEST(Normalizer, ALetterDoesNotBecomeGigabytes) {
+  for (const char* kind : {"String", "Regex"}) {
+    Json steps = Json::array();
+    for (int i = 0; i < 12; ++i)
+      steps.push_back({{"type", "Replace"}, {"pattern", {{kind, "a"}}}, {"content", "aaaaaaaaaa"}});
+    const std::string json = Json{{"type", "Sequence"}, {"normalizers", steps}}.dump();
+    test::expect_error([&] { normalized(json.c_str(), "a"); },
+                       {"test: normalizers: ", "pattern: makes more than 1040 bytes"});
+  }
+  // What real files do stays within the bound.
+  EXPECT_EQ(normalized(R"({"type": "NFKD"})", "\uFDFA\uFDFA").size(), 66u);
+  EXPECT_EQ(
+      normalized(R"({"type": "Replace", "pattern": {"String": "ab"}, "content": ""})", "abab"), "");
 }
 
 }  // namespace
