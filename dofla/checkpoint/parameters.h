@@ -1,4 +1,5 @@
-// How large a model is, from the headers of its files alone.
+// Which tensors of a checkpoint are a model's parameters, and how many there are, from the headers
+// of its files alone.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +17,10 @@ struct Parameters {
 // Every float tensor of the checkpoint, except copies (an output head that is tied to the token
 // embedding) and buffers that older files carry along (attention masks, rotary frequencies).
 Parameters count_parameters(const Checkpoint& checkpoint);
+
+// Throws Error, naming the first of them, if the checkpoint holds tensors that are neither among
+// `used` nor such copies and buffers: they are then the weights of another model than the one that
+// config.json describes, which would run all the same.
+void require_all_used(const Checkpoint& checkpoint, const NamedTensors& used);
 
 }  // namespace dofla

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "dofla/checkpoint/parameters.h"
 #include "dofla/core/parallel.h"
 #include "dofla/ops/rounding.h"
 
@@ -86,6 +87,7 @@ Weights load_weights(const Checkpoint& checkpoint) {
                     : type == "gpt_neox" ? load_gpt_neox(reader)
                                          : load_llama(reader);  // read_config lets no other through
   weights.parameters = reader.parameters();
+  require_all_used(checkpoint, weights.parameters);
   return weights;
 }
 

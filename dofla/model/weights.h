@@ -41,7 +41,7 @@ struct Weights {
   NamedTensors parameters;
 };
 
-// Throws Error on a missing or misshapen tensor.
+// Throws Error on a missing or misshapen tensor, and on one that the model has no use for.
 Weights load_weights(const Checkpoint& checkpoint);
 
 // The same structure with change(tensor) in place of every tensor. What shared memory shares it
