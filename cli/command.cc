@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/assets.h"
+#include "cli/output.h"
 #include "dofla/core/error.h"
 
 namespace dofla::cli {
@@ -36,12 +37,13 @@ fs::path ModelArgument::folder() const {
   return folder_;
 }
 
-void TextArguments::add(CLI::App& app, int64_t sequences) {
-  sequences_ = sequences;
+void TextArguments::add(CLI::App& app, int64_t sequences, int64_t built_in_sequences) {
+  default_sequences_ = sequences;
+  built_in_sequences_ = built_in_sequences > 0 ? built_in_sequences : sequences;
   CLI::Option* data =
       app.add_option("--data", data_,
-                     ".txt files, or .jsonl with a \"text\" field a line; may be .zst or .gz\n"
-                     "(left out: the built-in Wikipedia text)");
+                     ".txt files, or .jsonl with a \"text\" field a line; may be .zst, .gz or\n"
+                     "a pipe (left out: the built-in Wikipedia text)");
   data->type_name("F...");
   CLI::Option* ids =
       app.add_option("--ids", ids_, "JSON file of token ids instead of text: [[1, 2, 3], [4, 5]]");
@@ -51,11 +53,27 @@ void TextArguments::add(CLI::App& app, int64_t sequences) {
       ->type_name("L")
       ->check(whole_from(2))
       ->excludes(ids);
+  std::string otherwise = sequences > 0 ? std::to_string(sequences) : "all";
+  if (built_in_sequences_ != sequences)
+    otherwise += fmt::format(", {} of the built-in text", built_in_sequences_);
   app.add_option("--sequences", sequences_,
-                 fmt::format("use the first T sequences only (left out: {})",
-                             sequences > 0 ? std::to_string(sequences) : "all"))
+                 fmt::format("use the first T sequences only (left out: {})", otherwise))
       ->type_name("T")
       ->check(whole_from(1));
+  app.add_flag("--skip-bad-lines", skip_bad_lines_,
+               "leave out lines of --data that are no JSON, no UTF-8 or too long, and count them")
+      ->excludes(ids);
+}
+
+int64_t TextArguments::most_sequences() const {
+  return sequences_.value_or(data_.empty() && ids_.empty() ? built_in_sequences_
+                                                           : default_sequences_);
+}
+
+void TextArguments::remark_on_default(int64_t sequences) const {
+  if (!sequences_ && sequences == most_sequences())
+    remark(fmt::format("the first {} of the text; --sequences T takes more",
+                       counted(sequences, "sequence")));
 }
 
 TextArguments::Sequences TextArguments::open(const fs::path& model_folder,
@@ -66,17 +84,26 @@ TextArguments::Sequences TextArguments::open(const fs::path& model_folder,
 
 std::vector<TokenIds> TextArguments::read(const Checkpoint& checkpoint,
                                           const Progress& progress) const {
+  if (!ids_.empty()) return read_id_file(checkpoint.config(), true);
   const Sequences text = open(checkpoint.folder(), checkpoint.config(), progress);
   std::vector<TokenIds> windows;
   for (TokenIds window; text.next(window);) windows.push_back(window);
   return windows;
 }
 
+std::vector<TokenIds> TextArguments::read_id_file(const ModelConfig& config,
+                                                  bool same_length) const {
+  std::vector<TokenIds> ids = read_ids(ids_, {.vocabulary = config.vocabulary,
+                                              .shortest = 2,
+                                              .longest = config.context,
+                                              .same_length = same_length});
+  const auto most = static_cast<size_t>(most_sequences());
+  if (most > 0 && most < ids.size()) ids.resize(most);
+  return ids;
+}
+
 TextArguments::Sequences TextArguments::open_ids(const ModelConfig& config) const {
-  auto ids = std::make_shared<std::vector<TokenIds>>(
-      read_ids(ids_, {.vocabulary = config.vocabulary, .shortest = 2, .longest = config.context}));
-  if (sequences_ > 0 && static_cast<size_t>(sequences_) < ids->size())
-    ids->resize(static_cast<size_t>(sequences_));
+  auto ids = std::make_shared<std::vector<TokenIds>>(read_id_file(config, false));
   Sequences result;
   for (const TokenIds& sequence : *ids)
     result.predicted_tokens += static_cast<int64_t>(sequence.size()) - 1;
@@ -95,22 +122,40 @@ TextArguments::Sequences TextArguments::open_files(const fs::path& model_folder,
     fail("--length {} is more than the model's context of {}", length_, config.context);
   const WindowOptions options = {.length = length_ > 0 ? length_ : config.context,
                                  .end_of_text = config.end_of_text,
-                                 .most = sequences_,
-                                 .vocabulary = config.vocabulary};
-  std::vector<fs::path> files(data_.begin(), data_.end());
-  if (files.empty()) files.push_back(built_in_text());
+                                 .most = most_sequences(),
+                                 .vocabulary = config.vocabulary,
+                                 .documents = {.skip_bad_lines = skip_bad_lines_}};
+  std::vector<fs::path> paths(data_.begin(), data_.end());
+  if (paths.empty()) paths.push_back(built_in_text());
+  const TextFiles files(std::move(paths));
   const auto tokenizer = std::make_shared<Tokenizer>(Tokenizer::load(model_folder));
   const Encode encode = [tokenizer](std::string_view text) { return tokenizer->encode(text); };
 
   Sequences result;
   TokenIds window;
-  for (WindowReader windows(files, encode, options); windows.next(window);) {
+  WindowReader first(files, encode, options);
+  while (first.next(window)) {
     result.predicted_tokens += static_cast<int64_t>(window.size()) - 1;
     report(progress, {"read the text", result.predicted_tokens, 0, "tokens"});
   }
-  const auto windows = std::make_shared<WindowReader>(std::move(files), encode, options);
+  if (const SkippedLines& skipped = first.skipped(); skipped.count > 0)
+    remark(fmt::format("left out {}, the first: {}", counted(skipped.count, "bad line"),
+                       one_line(skipped.first)));
+  const auto windows = std::make_shared<WindowReader>(files, encode, options);
   result.next = [windows](TokenIds& sequence) { return windows->next(sequence); };
   return result;
+}
+
+CLI::Option* add_out(CLI::App& app, std::string& out, const char* help, const char* type) {
+  const auto name = [](std::string& text) -> std::string {
+    while (text.size() > 1 && text.ends_with('/')) text.pop_back();
+    return text.empty() ? "expected a name, found an empty one" : "";
+  };
+  return app.add_option("--out", out, help)->type_name(type)->transform(CLI::Validator(name, ""));
+}
+
+std::string read_input(const std::string& file) {
+  return read_text(file == "-" ? "/dev/stdin" : file, size_t{1} << 30, Input::kFileOrPipe);
 }
 
 void add_json_flag(CLI::App& app, bool& json) {

@@ -47,7 +47,8 @@ class ModelArgument {
 // Where token sequences come from: --data or --ids, --length, --sequences.
 class TextArguments {
  public:
-  void add(CLI::App& app, int64_t sequences = 0);  // T unless the user says otherwise; 0: all
+  // How many sequences are used unless the user says otherwise, and of the built-in text; 0: all.
+  void add(CLI::App& app, int64_t sequences = 0, int64_t built_in_sequences = 0);
 
   // A sequence of 2 to context tokens a call; false after the last one.
   using Next = std::function<bool(TokenIds& ids)>;
@@ -59,19 +60,33 @@ class TextArguments {
   // amount of work is known; `next` then reads it again.
   Sequences open(const fs::path& model_folder, const ModelConfig& config,
                  const Progress& progress) const;
-  // All of them at once, for a model's checkpoint.
+  // Says so if it was this program that chose how many sequences were used, not the user.
+  void remark_on_default(int64_t sequences) const;
+  // All of them at once, to train on: with --ids they must have one length.
   std::vector<TokenIds> read(const Checkpoint& checkpoint, const Progress& progress) const;
 
  private:
+  std::vector<TokenIds> read_id_file(const ModelConfig& config, bool same_length) const;
   Sequences open_ids(const ModelConfig& config) const;
   Sequences open_files(const fs::path& model_folder, const ModelConfig& config,
                        const Progress& progress) const;
 
+  int64_t most_sequences() const;  // 0: all
+
   std::vector<std::string> data_;
   std::string ids_;
-  int64_t length_ = 0;     // 0: the context
-  int64_t sequences_ = 0;  // 0: all
+  int64_t length_ = 0;  // 0: the context
+  std::optional<int64_t> sequences_;
+  int64_t default_sequences_ = 0, built_in_sequences_ = 0;
+  bool skip_bad_lines_ = false;
 };
+
+// What is written: a name without slashes at its end, not empty. prepare_place (core/file.h) finds
+// out before the work whether it can be.
+CLI::Option* add_out(CLI::App& app, std::string& out, const char* help, const char* type);
+
+// The whole of a file, of a pipe, or with "-" of standard input.
+std::string read_input(const std::string& file);
 
 void add_json_flag(CLI::App& app, bool& json);
 

@@ -52,7 +52,7 @@ void go_on_from(const fs::path& student, DistillOptions& job) {
   const fs::path plan = student / "plan.json";
   job.start = load_features(Checkpoint(student));
   job.features.map = job.start->map;
-  job.plan = load_dimension_plan(plan);
+  job.plan = load_dimension_plan(plan, Input::kFile);
   if (job.plan->heads != job.start->counts())
     fail("{}: is not the plan of the features beside it", plan.string());
 }

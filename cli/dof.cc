@@ -42,6 +42,7 @@ std::string table_text(const DofTable& table) {
 }
 
 void run(const Options& options) {
+  if (!options.out.empty()) prepare_place(options.out);
   const Checkpoint checkpoint(options.model.folder());
   const Transformer teacher(checkpoint, options.device.get());
   DofOptions dof = options.dof;
@@ -56,6 +57,7 @@ void run(const Options& options) {
     for (TokenIds sequence; text.next(sequence);) sequences.push_back(sequence);
     table = measure_dof(teacher, sequences, dof, bar.progress());
   }
+  checkpoint.require_unchanged();
   const Json summary = dof_summary(table);
   if (!options.out.empty()) save_dof_table(options.out, table);
   if (options.json) return print_json(summary);
@@ -88,8 +90,7 @@ Command add_dof(CLI::App& program) {
       ->capture_default_str()
       ->type_name("N")
       ->check(seed_number());
-  app->add_option("--out", options->out, "save what was measured of all heads, for dofla plan")
-      ->type_name("F");
+  add_out(*app, options->out, "save what was measured of all heads, for dofla plan", "F");
   add_json_flag(*app, options->json);
   app->footer(
       "The teacher reads the text; J of the queries and keys of every head are drawn, all equally\n"

@@ -15,6 +15,9 @@
 namespace dofla::cli {
 namespace {
 
+// An answer in seconds; all of the built-in text takes minutes.
+constexpr int64_t kBuiltInSequences = 16;
+
 struct Options {
   ModelArgument model;
   DeviceOption device;
@@ -47,6 +50,8 @@ void run_beside_teacher(const Options& options) {
         options.text.open(checkpoint.folder(), student.config(), bar.progress());
     result = compare(teacher, student, text.next, text.predicted_tokens, bar.progress());
   }
+  checkpoint.require_unchanged();
+  teacher_checkpoint.require_unchanged();
   if (options.json)
     return print_json({{"loss", result.student_loss},
                        {"perplexity", std::exp(result.student_loss)},
@@ -82,8 +87,7 @@ void run(const Options& options) {
     result = evaluate_next_token(model, text.next, text.predicted_tokens, bar.progress());
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  if (!std::isfinite(result.loss))
-    remark("the loss is not finite: the model's weights are broken, or it left the range of float");
+  checkpoint.require_unchanged();
   if (options.json) return print_json(to_json(result));
   print(
       fmt::format("loss        {:.4f} nats a token\n"
@@ -91,6 +95,7 @@ void run(const Options& options) {
                   "tokens      {} predicted in {}\n",
                   result.loss, result.perplexity, grouped(result.tokens),
                   counted(static_cast<int64_t>(result.sequences.size()), "sequence")));
+  options.text.remark_on_default(static_cast<int64_t>(result.sequences.size()));
   remark(fmt::format("{:.1f} s, {} tokens/s", seconds,
                      grouped(static_cast<int64_t>(static_cast<double>(result.tokens) / seconds))));
 }
@@ -103,7 +108,7 @@ Command add_evaluate(CLI::App& program) {
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
   options->device.add(*app);
-  options->text.add(*app);
+  options->text.add(*app, 0, kBuiltInSequences);
   app->add_option("--teacher", options->teacher,
                   "compare with this model: KL, agreement, error of each layer's attention")
       ->type_name("MODEL");
@@ -125,7 +130,7 @@ Command add_evaluate(CLI::App& program) {
       "  \"attention_error\" (one a layer). With --task: {\"tasks\": [{\"task\", \"split\",\n"
       "  \"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", \"acc_norm_stderr\", "
       "\"truncated\",\n"
-      "  \"not_finite\"}]}. A number that is not finite is null.");
+      "  \"not_finite\"}]}. A loss that is not finite is an error.");
   return {app, [options] { run(*options); }};
 }
 

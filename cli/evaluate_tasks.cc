@@ -88,10 +88,13 @@ void TaskArguments::run(const fs::path& model_folder, const Device& device, bool
       update.stage = entry.task->name;
       draw(update);
     });
+    if (entry.result.not_finite == entry.result.questions)
+      require_finite_scores(model, encoded.front());
     questions += entry.result.questions;
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  checkpoint.require_unchanged();
 
   for (const Evaluated& entry : evaluated)
     remark_on(entry.task->name, entry.result, model.config().context);

@@ -87,6 +87,7 @@ void FinetuneTask::run(const FinetuneArguments& arguments) const {
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   const Questions train = {task.trained, encode_questions(to_train, encode, model.config())};
   const Questions judged = {task.evaluated, encode_questions(to_judge, encode, model.config())};
+  require_finite_scores(model, judged.all.front());
   job.run = {{"task", task.name},
              {"split", train.split},
              {"evaluated", judged.split},

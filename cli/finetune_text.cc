@@ -1,4 +1,3 @@
-#include <cmath>
 #include <limits>
 
 #include "cli/finetune.h"
@@ -6,6 +5,7 @@
 #include "dofla/core/error.h"
 #include "dofla/evaluate/next_token.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/finite.h"
 #include "dofla/pipeline.h"
 
 namespace dofla::cli {
@@ -15,8 +15,11 @@ namespace {
 Judgement judge_by(const std::vector<TokenIds>& held_out, const Transformer& model,
                    const Progress& progress) {
   const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
-  const double loss = evaluate_next_token(model, each_of(held_out), tokens, progress).loss;
-  return {std::isfinite(loss) ? -loss : -std::numeric_limits<double>::infinity(), {}};
+  try {
+    return {-evaluate_next_token(model, each_of(held_out), tokens, progress).loss, {}};
+  } catch (const NotFinite&) {
+    return {-std::numeric_limits<double>::infinity(), {}};
+  }
 }
 
 void require_same_vocabulary(const Checkpoint& student, const Transformer& teacher,
@@ -99,15 +102,20 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
              {"held_out_windows", text.held_out.size()},
              {"held_out", fingerprint_of(text.held_out)}};
   const Device device = arguments.device.get();
+  std::optional<Checkpoint> teacher_checkpoint;
   std::optional<Transformer> teacher;
   if (!teacher_.empty()) {
-    teacher.emplace(load_model(Checkpoint(teacher_), device));
+    teacher_checkpoint.emplace(teacher_);
+    teacher.emplace(load_model(*teacher_checkpoint, device));
     require_same_vocabulary(checkpoint, *teacher, teacher_);
     job.run["teacher"] = teacher_;
   }
   Transformer model = load_model(checkpoint, device, DType::kF32);
+  require_finite_loss(model, text.held_out.front());
+  checkpoint.require_unchanged();
   const MakeJudge judge = [&](const Progress& progress) {
-    return [&text, progress](const Transformer& now) {
+    return [&, progress](const Transformer& now) {
+      if (teacher_checkpoint) teacher_checkpoint->require_unchanged();
       return judge_by(text.held_out, now, progress);
     };
   };

@@ -91,6 +91,7 @@ void run(const Options& options) {
     add_text(decoder ? decoder->next(id) : fmt::format("{} ", id));
   });
   if (decoder) add_text(decoder->finish());
+  checkpoint.require_unchanged();
 
   if (options.json) {
     OrderedJson json = {{"ids", result.ids}, {"text", nullptr}};
@@ -131,7 +132,8 @@ Command add_generate(CLI::App& program) {
   options->model.add(*app);
   options->device.add(*app);
   CLI::Option* prompt = app->add_option(
-      "--prompt", options->prompt, "the text to continue (left out: the beginning of a document)");
+      "--prompt", options->prompt,
+      "the text to continue; -: standard input (left out: the beginning of a document)");
   prompt->type_name("TEXT");
   app->add_option("--ids", options->ids, "JSON file with the prompt's token ids: [[1, 2, 3]]")
       ->type_name("F")
@@ -159,6 +161,7 @@ Command add_generate(CLI::App& program) {
       "  null without a tokenizer; the rate is that of the tokens after the first.");
   return {app, [options] {
             options->generate.stop_at_end_of_text = !options->ignore_end;
+            if (options->prompt == "-") options->prompt = read_input("-");
             run(*options);
           }};
 }

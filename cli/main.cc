@@ -8,6 +8,7 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include "cli/bus_error.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "dofla/core/error.h"
@@ -119,6 +120,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);  // `dofla … | head` ends quietly, whatever the parent set
   std::signal(SIGINT, dofla::cli::leave_on_interrupt);
+  dofla::cli::explain_bus_errors();
   try {
     return dofla::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -55,6 +55,7 @@ std::string bound_text(const std::vector<int64_t>& bound, const Options& options
 }
 
 void run(const Options& options) {
+  if (!options.out.empty()) prepare_place(options.out);
   const DofTable table = load_dof_table(options.table);
   const AllocateOptions allocation = {.strategy = named<PlanStrategy>(options.strategy),
                                       .cost = options.cost.value_or(table.model.head_size),
@@ -103,7 +104,7 @@ Command add_plan(CLI::App& program) {
       ->type_name("X")
       ->check(real_between(1e-6, 3))
       ->needs(bound);
-  app->add_option("--out", options->out, "save the plan")->type_name("F");
+  add_out(*app, options->out, "save the plan", "F");
   add_json_flag(*app, options->json);
   app->footer(
       "fix gives every layer M = C; dof gives a layer M in proportion to its degrees of freedom "

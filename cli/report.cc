@@ -18,6 +18,7 @@ struct Options {
 };
 
 void run(const Options& options) {
+  prepare_place(options.out);
   const DofTable table = load_dof_table(options.dof);
   ReportData data;
   data.title = "Degrees of freedom";
@@ -44,9 +45,7 @@ Command add_report(CLI::App& program) {
   const auto options = std::make_shared<Options>();
   app->add_option("DOF", options->dof, "file of dofla dof")->type_name("")->required();
   app->add_option("PLAN", options->plan, "file of dofla plan (may be left out)")->type_name("");
-  app->add_option("--out", options->out, "the page; one file that needs no network")
-      ->type_name("F")
-      ->required();
+  add_out(*app, options->out, "the page; one file that needs no network", "F")->required();
   options->lambda.add(*app, "the ridge λ to show (left out: that of DOF)");
   add_json_flag(*app, options->json);
   app->footer(

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <regex>
@@ -15,6 +16,8 @@
 
 namespace dofla::cli {
 namespace {
+
+constexpr size_t kLongestPattern = 1000;
 
 struct Options {
   std::string suite, out, teacher, task_data, only;
@@ -92,6 +95,7 @@ void run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   const fs::path out = options.out;
   const Suite suite = complete(options);
+  prepare_place(out / "tables.md");
   const Study study = [&] {
     ProgressBar bar;
     return open_study(suite, out, options.device.get(), bar.progress());
@@ -99,7 +103,13 @@ void run(const Options& options) {
   RunFolder folder(out / "runs");
   const std::vector<Run> runs = make_matrix(study, folder);
   Watch watch;
-  const MatrixOutcome outcome = run_matrix(runs, folder, watch.observer(options.only));
+  const MatrixObserver observer = watch.observer(options.only);
+  if (observer.wanted && std::ranges::none_of(runs, observer.wanted)) {
+    std::vector<std::string> names;
+    for (const Run& run : runs) names.push_back(run.name);
+    fail("--only {} finds none of the suite's runs: {}", options.only, fmt::join(names, " "));
+  }
+  const MatrixOutcome outcome = run_matrix(runs, folder, observer);
   const TablesPage page = make_tables(study, folder, outcome.failed);
   write_whole(out / "tables.md", to_markdown(page));
   write_whole(out / "tables.html", render_tables_page(page));
@@ -121,6 +131,9 @@ void run(const Options& options) {
 
 CLI::Validator regular_expression() {
   const auto check = [](const std::string& text) -> std::string {
+    // The parser recurses once for every parenthesis.
+    if (text.size() > kLongestPattern)
+      return fmt::format("a pattern of {} characters, more than {}", text.size(), kLongestPattern);
     try {
       std::regex parsed(text);
       return {};
@@ -141,9 +154,7 @@ Command add_reproduce(CLI::App& program) {
   app->add_option("SUITE", options->suite, "JSON file that says what to run; see docs/reproduce.md")
       ->type_name("")
       ->required();
-  app->add_option("--out", options->out,
-                  "folder for results and tables; goes on with what is there")
-      ->type_name("DIR")
+  add_out(*app, options->out, "folder for results and tables; goes on with what is there", "DIR")
       ->required();
   app->add_option("--teacher", options->teacher, "model folder, instead of the suite's")
       ->type_name("DIR");

@@ -15,7 +15,7 @@ struct Options {
 
 void run(const Options& options) {
   const Tokenizer tokenizer = Tokenizer::load(options.model.folder());
-  const std::string text = options.file.empty() ? options.text : read_text(options.file);
+  const std::string text = options.file.empty() ? options.text : read_input(options.file);
   const TokenIds ids = tokenizer.encode(text);
   if (options.json) return print_json({{"ids", ids}});
   print(fmt::format("{}\n", fmt::join(ids, " ")));
@@ -30,7 +30,8 @@ Command add_tokenize(CLI::App& program) {
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
   CLI::Option* text = app->add_option("--text", options->text, "the text itself");
-  CLI::Option* file = app->add_option("--file", options->file, "a UTF-8 file, read whole");
+  CLI::Option* file = app->add_option("--file", options->file,
+                                      "a UTF-8 file or pipe, read whole; -: standard input");
   text->type_name("TEXT");
   file->type_name("F")->excludes(text);
   app->parse_complete_callback([text, file] {

@@ -5,9 +5,7 @@
 namespace dofla::cli {
 
 void TrainingRun::add_out(CLI::App& app) {
-  app.add_option("--out", out_, "folder for the new model; must not exist")
-      ->type_name("DIR")
-      ->required();
+  dofla::cli::add_out(app, out_, "folder for the new model; must not exist", "DIR")->required();
 }
 
 void TrainingRun::add(CLI::App& app, const char* seed_help, const char* checkpoints,
@@ -27,6 +25,7 @@ void TrainingRun::check_places() const {
   if (!resume_ && fs::exists(file()))
     fail("{}: an unfinished run is kept there; go on with --resume, or remove it to start over",
          file().string());
+  prepare_place(out_);
   if (resume_ && !fs::exists(file())) fail("{}: nothing to resume: no such file", file().string());
 }
 

@@ -158,6 +158,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {
   const Transformer teacher(checkpoint, options.device);
+  if (!text.held_out.empty()) require_finite_loss(teacher, text.held_out.front());
   Distilled result;
   choose_dimensions(teacher, text, options, progress, result);
   train_features(checkpoint, teacher, text, options, progress, result);

@@ -10,6 +10,7 @@
 
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/json.h"
+#include "dofla/core/mapped_file.h"
 
 namespace dofla {
 namespace {

@@ -85,6 +85,10 @@ std::vector<std::string> Checkpoint::names() const {
   return names;
 }
 
+void Checkpoint::require_unchanged() const {
+  for (const Safetensors& shard : shards_) shard.require_unchanged();
+}
+
 Tensor Checkpoint::tensor(const std::string& name) const {
   const auto found = shard_of_.find(name);
   if (found == shard_of_.end())

@@ -29,6 +29,10 @@ class Checkpoint {
   Tensor tensor(const std::string& name, const Shape& expected) const;
   Tensor tensor(const std::string& name) const;
 
+  // Throws Error if one of the files was written to since it was opened. To be called once no more
+  // of it is needed, before a result is believed.
+  void require_unchanged() const;
+
  private:
   fs::path folder_;
   Json config_json_;

@@ -94,11 +94,11 @@ void check_cover(std::vector<Extent> extents, uint64_t data_size, const std::str
 
 }  // namespace
 
-Safetensors::Safetensors(const fs::path& path) : path_(path) {
-  const auto file = std::make_shared<const MappedFile>(path);
+Safetensors::Safetensors(const fs::path& path)
+    : path_(path), file_(std::make_shared<const MappedFile>(path)) {
   const std::string where = path.string();
-  const std::string_view header = header_text(file->bytes(), where);
-  const std::span<const std::byte> data = file->bytes().subspan(kLengthBytes + header.size());
+  const std::string_view header = header_text(file_->bytes(), where);
+  const std::span<const std::byte> data = file_->bytes().subspan(kLengthBytes + header.size());
 
   const Json entries = parse_json(header, where + ": header");
   if (!entries.is_object()) fail("{}: header is not a JSON object", where);
@@ -121,7 +121,7 @@ Safetensors::Safetensors(const fs::path& path) : path_(path) {
       fail("{}: {} of {} takes {} bytes, found {}", at, dofla::name(dtype), to_string(shape), bytes,
            end - begin);
     extents.push_back({begin, end, name});
-    tensors_[name] = Tensor::borrow(data.data() + begin, std::move(shape), dtype, file);
+    tensors_[name] = Tensor::borrow(data.data() + begin, std::move(shape), dtype, file_);
   }
   check_cover(std::move(extents), data.size(), where);
 }

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "dofla/core/file.h"
+#include "dofla/core/mapped_file.h"
 #include "dofla/core/tensor.h"
 
 namespace dofla {
@@ -27,9 +27,11 @@ class Safetensors {
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const fs::path& path() const { return path_; }
+  void require_unchanged() const { file_->require_unchanged(); }  // see MappedFile
 
  private:
   fs::path path_;
+  std::shared_ptr<const MappedFile> file_;
   std::map<std::string, Tensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -1,10 +1,10 @@
 #include "dofla/core/file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,29 +17,32 @@ namespace {
   fail("{}: cannot {}: {}", path.string(), action, std::strerror(errno));
 }
 
-// A file open for reading. Opening does not wait, not even for the writer of a pipe that stands
-// where a file should.
+// A file open for reading. Unless a pipe is welcome, opening does not wait, not even for the writer
+// of a pipe that stands where a file should.
 class Descriptor {
  public:
-  explicit Descriptor(const fs::path& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+  Descriptor(const fs::path& path, Input input)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (input == Input::kFile ? O_NONBLOCK : 0))) {
     if (fd_ < 0) fail_with_errno(path, "open");
+    struct stat status = {};
+    if (::fstat(fd_, &status) != 0) fail_with_errno(path, "read");
+    const bool pipe = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
+    if (!S_ISREG(status.st_mode) && !(pipe && input == Input::kFileOrPipe)) {
+      ::close(fd_);
+      fail("{}: not a regular file", path.string());
+    }
+    size_ = pipe ? 0 : static_cast<size_t>(status.st_size);
   }
   ~Descriptor() { ::close(fd_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
+  size_t size() const { return size_; }  // 0 of a pipe
 
  private:
   int fd_;
+  size_t size_ = 0;
 };
-
-size_t regular_file_size(const Descriptor& file, const fs::path& path) {
-  struct stat status = {};
-  if (::fstat(file.get(), &status) != 0) fail_with_errno(path, "read");
-  if (!S_ISREG(status.st_mode)) fail("{}: not a regular file", path.string());
-  return static_cast<size_t>(status.st_size);
-}
 
 // Makes a rename durable where the file system can; the rename itself has happened already.
 void sync_folder(const fs::path& folder) {
@@ -63,34 +66,42 @@ fs::path make_aside(const fs::path& target, std::string_view action, const Creat
 
 }  // namespace
 
-MappedFile::MappedFile(const fs::path& path) {
-  const Descriptor file(path);
-  size_ = regular_file_size(file, path);
-  if (size_ == 0) return;  // mmap refuses empty files
-  void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (memory == MAP_FAILED) fail_with_errno(path, "map");
-  data_ = static_cast<const std::byte*>(memory);
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
-std::string read_text(const fs::path& path, size_t limit) {
-  const Descriptor file(path);
-  const size_t size = regular_file_size(file, path);
-  if (size > limit) fail("{}: {} bytes, more than the {} allowed", path.string(), size, limit);
-  std::string text(size, '\0');
+std::string read_text(const fs::path& path, size_t limit, Input input) {
+  const Descriptor file(path, input);
+  const size_t size = file.size();
+  const auto refuse = [&](size_t found) {
+    fail("{}: {} bytes, more than the {} allowed", path.string(), found, limit);
+  };
+  if (size > limit) refuse(size);
+  std::string text;
+  // One byte more than is expected, so that the end is seen; a pipe tells no size.
   size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(file.get(), text.data() + done, size - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_with_errno(path, "read");
-    if (got == 0) break;  // the file shrank under us: hand back what there is
-    done += static_cast<size_t>(got);
+  for (size_t room = size + 1;; room = std::max(done + (size_t{64} << 10), 2 * done)) {
+    text.resize(std::min(room, limit + 1));
+    while (done < text.size()) {
+      const ssize_t got = ::read(file.get(), text.data() + done, text.size() - done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail_with_errno(path, "read");
+      if (got == 0) {
+        text.resize(done);
+        return text;
+      }
+      done += static_cast<size_t>(got);
+    }
+    if (done > limit) refuse(done);
   }
-  text.resize(done);
-  return text;
+}
+
+void prepare_place(const fs::path& path) {
+  if (!path.has_filename()) fail("\"{}\": not a name for a new file or folder", path.string());
+  std::error_code error;
+  if (fs::is_directory(path, error)) fail("{}: is a folder already", path.string());
+  if (path.has_parent_path() && !fs::is_directory(path.parent_path(), error)) {
+    fs::create_directories(path.parent_path(), error);
+    if (error)
+      fail("{}: cannot create this folder: {}", path.parent_path().string(), error.message());
+  }
+  const WholeFile trial(path);  // never committed
 }
 
 WholeFile::WholeFile(const fs::path& path) : path_(path) {

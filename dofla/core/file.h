@@ -1,10 +1,9 @@
-// Files as hostile and fragile things: read whole or mapped, written whole or not at all.
+// Files as hostile and fragile things: read whole, written whole or not at all.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,23 +11,17 @@ namespace dofla {
 
 namespace fs = std::filesystem;
 
-// A read-only memory map of a whole file. Throws Error if it cannot be opened.
-class MappedFile {
- public:
-  explicit MappedFile(const fs::path& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-
- private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
+// What may stand under a name. Users may name a pipe, and its writer is waited for; in a model's
+// folder a pipe would only make the program wait forever.
+enum class Input { kFile, kFileOrPipe };
 
 // The whole file as text. Throws Error if it cannot be read or is larger than `limit` bytes.
-std::string read_text(const fs::path& path, size_t limit = size_t{1} << 30);
+std::string read_text(const fs::path& path, size_t limit = size_t{1} << 30,
+                      Input input = Input::kFile);
+
+// For results that take long: throws Error now rather than then if nothing can be written under
+// this name. Folders on the way to it are created.
+void prepare_place(const fs::path& path);
 
 // A file that appears whole or not at all: written aside, synced, then renamed over `path` by
 // commit(). Without commit() the destructor removes what was written and `path` stays as it was.

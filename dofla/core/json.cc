@@ -93,8 +93,8 @@ Json parse_json(std::string_view text, std::string_view where) {
   return builder.take();
 }
 
-Json load_json(const fs::path& path) {
-  return parse_json(read_text(path, kLargestFile), path.string());
+Json load_json(const fs::path& path, Input input) {
+  return parse_json(read_text(path, kLargestFile, input), path.string());
 }
 
 std::string excerpt(const Json& value) {

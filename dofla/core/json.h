@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 // Parses strict UTF-8 JSON nested at most 64 deep, no key twice in one object. Throws Error
 // "where: …".
 Json parse_json(std::string_view text, std::string_view where);
-Json load_json(const fs::path& path);  // at most 256 MiB
+Json load_json(const fs::path& path, Input input = Input::kFile);  // at most 256 MiB
 
 // For messages, which are one line in a terminal: long texts are cut, control characters and
 // bytes beyond ASCII are escaped by excerpt, which writes JSON, and replaced by printable.

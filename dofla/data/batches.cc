@@ -35,14 +35,16 @@ TokenIds read_sequence(const Json& sequence, std::string_view where, const Seque
 
 }  // namespace
 
-WindowReader::WindowReader(std::vector<fs::path> files, Encode encode, const WindowOptions& options)
-    : documents_(std::move(files)), encode_(std::move(encode)), options_(options) {
+WindowReader::WindowReader(TextFiles files, Encode encode, const WindowOptions& options)
+    : documents_(std::move(files), options.documents),
+      encode_(std::move(encode)),
+      options_(options) {
   require(options_.length >= 2, "WindowReader: windows of {} tokens predict nothing",
           options_.length);
 }
 
 bool WindowReader::append_document() {
-  const std::optional<std::string> document = documents_.next();
+  std::optional<std::string> document = documents_.next();
   if (!document) return false;
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(begin_));
   begin_ = 0;
@@ -52,11 +54,15 @@ bool WindowReader::append_document() {
         "one document, or token ids");
   if (started_) pending_.push_back(*options_.end_of_text);
   started_ = true;
-  const TokenIds ids = encode_(*document);
+  TokenIds ids = encode_(*document);
+  document.reset();  // the two together are what takes most memory
   for (const int64_t id : ids)
     if (options_.vocabulary > 0 && id >= options_.vocabulary)
       fail("the tokenizer gives id {}, but the model's vocabulary has {}", id, options_.vocabulary);
-  pending_.insert(pending_.end(), ids.begin(), ids.end());
+  if (pending_.empty())
+    pending_ = std::move(ids);
+  else
+    pending_.insert(pending_.end(), ids.begin(), ids.end());
   return true;
 }
 
@@ -78,15 +84,21 @@ bool WindowReader::next(TokenIds& window) {
 }
 
 std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limits) {
-  const Json file = load_json(path);
+  const Json file = load_json(path, Input::kFileOrPipe);
   const std::string where = path.string();
   if (!file.is_array() || file.empty())
     fail("{}: expected an array of arrays of token ids, such as [[1, 2, 3]]", where);
   if (file.front().is_number()) return {read_sequence(file, where, limits)};
   std::vector<TokenIds> sequences;
-  for (const Json& sequence : file)
-    sequences.push_back(
-        read_sequence(sequence, fmt::format("{}: sequence {}", where, sequences.size()), limits));
+  for (const Json& sequence : file) {
+    const std::string at = fmt::format("{}: sequence {}", where, sequences.size());
+    sequences.push_back(read_sequence(sequence, at, limits));
+    const size_t size = sequences.back().size(), first = sequences.front().size();
+    if (limits.same_length && size != first)
+      fail(
+          "{}: {} tokens, the first has {}; training takes sequences of one length: cut them alike",
+          at, size, first);
+  }
   return sequences;
 }
 

@@ -26,17 +26,20 @@ struct WindowOptions {
   std::optional<int64_t> end_of_text;  // the token between documents
   int64_t most = 0;                    // stop after so many windows; 0: no limit
   int64_t vocabulary = 0;              // ids must lie in [0, vocabulary); 0: not checked
+  DocumentOptions documents = {};
 };
 
 // The windows of some files, one at a time and without holding more than a document.
 class WindowReader {
  public:
-  WindowReader(std::vector<fs::path> files, Encode encode, const WindowOptions& options);
+  WindowReader(TextFiles files, Encode encode, const WindowOptions& options);
 
   // Puts the next window into `window`; false after the last one. Throws Error as DocumentReader
   // does, if all the files together hold fewer than 2 tokens, if there are several documents but no
   // end-of-text token to join them, and on an id outside the vocabulary.
   bool next(TokenIds& window);
+
+  const SkippedLines& skipped() const { return documents_.skipped(); }  // so far
 
  private:
   bool append_document();
@@ -54,10 +57,11 @@ struct SequenceLimits {
   int64_t vocabulary = 0;  // every id lies in [0, vocabulary)
   int64_t shortest = 1;    // tokens
   int64_t longest = 0;
+  bool same_length = false;  // all sequences have the length of the first, as training needs them
 };
 
-// Sequences of ids from a JSON file, [[1, 2, 3], [4, 5]]; a flat [1, 2, 3] is one sequence. Throws
-// Error naming the file, the sequence and the token if anything else is found.
+// Sequences of ids from a JSON file or a pipe, [[1, 2, 3], [4, 5]]; a flat [1, 2, 3] is one
+// sequence. Throws Error naming the file, the sequence and the token if anything else is found.
 std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limits);
 
 // Tells texts apart.

@@ -18,35 +18,35 @@ namespace {
 
 constexpr size_t kInputChunk = size_t{64} << 10;
 
+size_t checked(ssize_t got, const std::string& name) {
+  if (got < 0) fail("{}: cannot read: {}", name, std::strerror(errno));
+  return static_cast<size_t>(got);
+}
+
+// One reader's place in a file.
 class RawFile {
  public:
-  explicit RawFile(const fs::path& path)
-      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) fail("{}: cannot open: {}", path_.string(), std::strerror(errno));
-  }
-  ~RawFile() { ::close(fd_); }
-  RawFile(const RawFile&) = delete;
-  RawFile& operator=(const RawFile&) = delete;
+  RawFile(std::shared_ptr<const OpenFile> file, std::string name)
+      : file_(std::move(file)), name_(std::move(name)) {}
 
   size_t read(std::span<char> to) {
-    while (true) {
-      const ssize_t got = ::read(fd_, to.data(), to.size());
-      if (got >= 0) return static_cast<size_t>(got);
-      if (errno != EINTR) fail("{}: cannot read: {}", path_.string(), std::strerror(errno));
-    }
+    const size_t got = file_->read_at(to, at_);
+    at_ += got;
+    return got;
   }
-  std::string name() const { return path_.string(); }
+  const std::string& name() const { return name_; }
 
  private:
-  fs::path path_;
-  int fd_;
+  std::shared_ptr<const OpenFile> file_;
+  std::string name_;
+  uint64_t at_ = 0;
 };
 
 // One or several zstd frames in a row.
 class ZstdFile {
  public:
-  explicit ZstdFile(const fs::path& path)
-      : file_(path), context_(ZSTD_createDCtx()), input_(kInputChunk) {
+  explicit ZstdFile(RawFile file)
+      : file_(std::move(file)), context_(ZSTD_createDCtx()), input_(kInputChunk) {
     if (!context_) throw std::bad_alloc();
   }
 
@@ -84,7 +84,7 @@ class ZstdFile {
 // One or several gzip members in a row.
 class GzipFile {
  public:
-  explicit GzipFile(const fs::path& path) : file_(path), input_(kInputChunk) {
+  explicit GzipFile(RawFile file) : file_(std::move(file)), input_(kInputChunk) {
     constexpr int kGzipOnly = 16 + MAX_WBITS;
     if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw std::bad_alloc();
   }
@@ -123,17 +123,43 @@ class GzipFile {
 };
 
 template <class File>
-ByteReader reader_of(const fs::path& path) {
-  return [file = std::make_shared<File>(path)](std::span<char> to) { return file->read(to); };
+ByteReader reader_of(RawFile raw) {
+  return [file = std::make_shared<File>(std::move(raw))](std::span<char> to) {
+    return file->read(to);
+  };
 }
 
 }  // namespace
 
-ByteReader open_bytes(const fs::path& path) {
-  const fs::path extension = path.extension();
-  if (extension == ".zst") return reader_of<ZstdFile>(path);
-  if (extension == ".gz") return reader_of<GzipFile>(path);
-  return reader_of<RawFile>(path);
+OpenFile::OpenFile(const fs::path& path)
+    : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), name_(path.string()) {
+  if (fd_ < 0) fail("{}: cannot open: {}", name_, std::strerror(errno));
+}
+
+OpenFile::~OpenFile() {
+  ::close(fd_);
+}
+
+size_t OpenFile::read(std::span<char> to) const {
+  ssize_t got = -1;
+  do got = ::read(fd_, to.data(), to.size());
+  while (got < 0 && errno == EINTR);
+  return checked(got, name_);
+}
+
+size_t OpenFile::read_at(std::span<char> to, uint64_t from) const {
+  ssize_t got = -1;
+  do got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(from));
+  while (got < 0 && errno == EINTR);
+  return checked(got, name_);
+}
+
+ByteReader open_bytes(std::shared_ptr<const OpenFile> file, Compression compression,
+                      const std::string& name) {
+  RawFile raw(std::move(file), name);
+  if (compression == Compression::kZstd) return reader_of<ZstdFile>(std::move(raw));
+  if (compression == Compression::kGzip) return reader_of<GzipFile>(std::move(raw));
+  return reader_of<RawFile>(std::move(raw));
 }
 
 }  // namespace dofla

@@ -3,18 +3,42 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
+#include <string>
 
 #include "dofla/core/file.h"
 
 namespace dofla {
 
+// A file open for reading. Throws Error if it cannot be opened or read.
+class OpenFile {
+ public:
+  explicit OpenFile(const fs::path& path);
+  OpenFile(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}  // takes it over
+  ~OpenFile();
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  size_t read(std::span<char> to) const;                    // from where it is; 0 at the end
+  size_t read_at(std::span<char> to, uint64_t from) const;  // not of a pipe
+  int fd() const { return fd_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  int fd_;
+  std::string name_;
+};
+
 // Fills `to` from its start and returns how many bytes it wrote; 0 only at the end of the file.
 // Throws Error, naming the file, on a read error or on a corrupt or truncated compressed stream.
 using ByteReader = std::function<size_t(std::span<char> to)>;
 
-// A name that ends in .zst or .gz is decompressed, any other file is read as it is. Memory is
-// bounded whatever the file claims: a zstd window of more than 128 MB is refused.
-ByteReader open_bytes(const fs::path& path);
+enum class Compression { kNone, kZstd, kGzip };
+
+// The file from its beginning, whoever else reads it. Memory is bounded whatever it claims: a zstd
+// window of more than 128 MB is refused. Errors begin with `name`.
+ByteReader open_bytes(std::shared_ptr<const OpenFile> file, Compression compression,
+                      const std::string& name);
 
 }  // namespace dofla

@@ -1,10 +1,6 @@
 // Documents of text files, one at a time: memory depends on the longest document, never on the
 // size of a file.
 //
-//   .txt              the whole file is one document
-//   .jsonl            every line is an object whose "text" is one document; other fields are
-//   ignored .txt.zst .jsonl.gz …  the same, compressed
-//
 // Text is UTF-8 and is handed on as it stands. Blank lines of a .jsonl file and empty documents
 // are passed over.
 #pragma once
@@ -13,36 +9,52 @@
 #include <string>
 #include <vector>
 
-#include "dofla/data/byte_reader.h"
+#include "dofla/data/text_files.h"
 
 namespace dofla {
 
+struct DocumentOptions {
+  // The most bytes that a line of a .jsonl file and a .txt document may have: a small compressed
+  // file can claim any length, and tokens take several times the memory of their text.
+  size_t longest_line = size_t{64} << 20;
+  size_t longest_text = size_t{128} << 20;
+  // Lines that are no document, or no UTF-8, or too long are left out and counted.
+  bool skip_bad_lines = false;
+};
+
+struct SkippedLines {
+  int64_t count = 0;
+  std::string first;  // where the first of them is and what is wrong with it
+};
+
 class DocumentReader {
  public:
-  // The most bytes that a line or a .txt document may have: a small compressed file can claim any
-  // length.
-  static constexpr size_t kLongest = size_t{256} << 20;
-
-  // Throws Error at once if a name has none of the endings above. Files are opened when their
-  // turn comes.
-  explicit DocumentReader(std::vector<fs::path> files, size_t longest = kLongest);
+  // Files are opened when their turn comes.
+  explicit DocumentReader(TextFiles files, const DocumentOptions& options = {});
 
   // The next document, or nothing after the last one of the last file. Throws Error
-  // "file:line: …" on a line that is no such object, on invalid UTF-8, on a line or document
-  // longer than `longest`; "file: …" on a file without a document or with a broken stream.
+  // "file:line: …" on a line that is no object with a text, on invalid UTF-8, on a line or document
+  // that is too long; "file: …" on a file without a document or with a broken stream.
   std::optional<std::string> next();
+
+  const SkippedLines& skipped() const { return skipped_; }  // so far
 
  private:
   void open_next_file();
-  bool read_line(std::string& line);  // without its end; false at the end of the file
+  // Without its end; false at the end of the file. A line that is too long and to be left out
+  // comes as an empty one.
+  bool read_line(std::string& line);
   std::optional<std::string> next_in_file();
   std::optional<std::string> whole_text();
-  std::string here() const;  // "file:line"
+  void drop_bad_lines(std::string& text);    // of a .txt file
+  void bad_line(const std::string& defect);  // throws, or counts it
+  std::string here() const;                  // "file:line"
 
-  std::vector<fs::path> files_;
-  size_t longest_;
+  TextFiles files_;
+  DocumentOptions options_;
+  SkippedLines skipped_;
   size_t next_file_ = 0;
-  fs::path path_;     // of the file being read
+  size_t file_ = 0;   // the one being read
   ByteReader bytes_;  // empty: no file is open
   std::vector<char> buffer_;
   size_t begin_ = 0;  // buffer_[begin_, end_) is read but not yet used

@@ -144,7 +144,7 @@ void save_dof_table(const fs::path& path, const DofTable& table) {
 
 DofTable load_dof_table(const fs::path& path) {
   const std::string where = path.string();
-  const Json json = load_json(path);
+  const Json json = load_json(path, Input::kFileOrPipe);
   require_format(json, kFormat, kVersion, where);
   const ConfigFields fields(json, where);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/model/finite.h"
 #include "dofla/ops/divergence.h"
 
 namespace dofla {
@@ -49,6 +50,8 @@ Comparison compare(const Transformer& teacher, const Transformer& student, const
       sum.add(divergence(teacher.logits(a.slice(begin, end)), student.logits(b.slice(begin, end)),
                          targets.slice(begin, end)));
     }
+    if (!std::isfinite(sum.teacher_loss)) fail_not_finite(teacher, ids, "the teacher's loss");
+    if (!std::isfinite(sum.student_loss)) fail_not_finite(student, ids, "the student's loss");
     result.tokens += tokens - 1;
     report(progress, {"compare", result.tokens, total_tokens, "tokens"});
   }

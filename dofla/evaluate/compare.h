@@ -19,7 +19,8 @@ struct Comparison {
   std::vector<double> attention_error;
 };
 
-// Throws Error unless both have the same vocabulary and the same heads in every layer.
+// Throws Error unless both have the same vocabulary and the same heads in every layer; NotFinite if
+// a loss of one of them is not finite.
 Comparison compare(const Transformer& teacher, const Transformer& student, const NextSequence& next,
                    int64_t total_tokens = 0, const Progress& progress = {});
 

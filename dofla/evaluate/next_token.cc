@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/model/finite.h"
 #include "dofla/ops/cross_entropy.h"
 
 namespace dofla {
@@ -18,6 +19,11 @@ SequenceLoss next_token_loss(const Transformer& model, const TokenIds& ids) {
   double sum = 0;
   for (int64_t i = 0; i < length - 1; ++i) sum += losses.data<float>()[i];
   return {length - 1, sum / static_cast<double>(length - 1)};
+}
+
+void require_finite_loss(const Transformer& model, const TokenIds& ids) {
+  if (!std::isfinite(next_token_loss(model, ids).loss))
+    fail_not_finite(model, to_tensor(ids), "the loss");
 }
 
 NextSequence each_of(const std::vector<TokenIds>& sequences) {
@@ -36,6 +42,7 @@ NextTokenLoss evaluate_next_token(const Transformer& model, const NextSequence& 
   report(progress, {"evaluate", 0, total_tokens, "tokens"});
   while (next(ids)) {
     const SequenceLoss sequence = next_token_loss(model, ids);
+    if (!std::isfinite(sequence.loss)) fail_not_finite(model, to_tensor(ids), "the loss");
     result.tokens += sequence.tokens;
     sum += sequence.loss * static_cast<double>(sequence.tokens);
     result.sequences.push_back(sequence);

@@ -27,12 +27,16 @@ struct NextTokenLoss {
 // Logits are never stored whole: see ops/matmul.h, cross_entropy.
 SequenceLoss next_token_loss(const Transformer& model, const TokenIds& ids);  // 2 ≤ T ≤ context
 
+// Throws NotFinite (model/finite.h), naming the first layer at fault, if that loss is not finite.
+void require_finite_loss(const Transformer& model, const TokenIds& ids);
+
 // Puts the next sequence into its argument; false after the last one.
 using NextSequence = std::function<bool(TokenIds& ids)>;
 
 // One after the other; they must outlive the function.
 NextSequence each_of(const std::vector<TokenIds>& sequences);
 
+// Throws NotFinite, naming the first layer at fault, if a loss is not finite.
 NextTokenLoss evaluate_next_token(const Transformer& model, const NextSequence& next,
                                   int64_t total_tokens = 0,  // for Progress; 0 if unknown
                                   const Progress& progress = {});

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "dofla/core/error.h"
+#include "dofla/model/finite.h"
 #include "dofla/ops/cross_entropy.h"
 #include "dofla/ops/embedding.h"
 
@@ -147,6 +148,15 @@ std::vector<double> score_candidates(const Transformer& model, const EncodedQues
   common.add_scores(model.weights().head, scores);
   own.add_scores(model.weights().head, scores);
   return scores;
+}
+
+void require_finite_scores(const Transformer& model, const EncodedQuestion& question) {
+  const std::vector<double> scores = score_candidates(model, question);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (std::isfinite(scores[i])) continue;
+    const TokenIds& ids = question.candidates[i].ids;
+    fail_not_finite(model, to_tensor({ids.begin(), ids.end() - 1}), "the score of a candidate");
+  }
 }
 
 std::vector<std::vector<double>> score_candidates(const Transformer& model, Questions questions) {

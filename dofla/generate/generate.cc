@@ -5,6 +5,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/generate/decoder.h"
+#include "dofla/model/finite.h"
 
 namespace dofla {
 namespace {
@@ -46,6 +47,13 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
   Tensor following = read_prompt(model, prompt, state);
   while (true) {
     const Tensor logits = following.to(Device());
+    if (!all_finite(logits)) {
+      TokenIds read = prompt;
+      read.insert(read.end(), result.ids.begin(), result.ids.end());
+      if (read.size() > static_cast<size_t>(config.context))
+        read.resize(static_cast<size_t>(config.context));
+      fail_not_finite(model, to_tensor(read), "the next token's distribution");
+    }
     const int64_t id = sampler.sample({logits.data<float>(), static_cast<size_t>(logits.count())});
     if (result.ids.empty()) first = Clock::now();
     result.ids.push_back(id);

@@ -117,6 +117,7 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
     if (!name.starts_with(kBlock)) tensors.emplace_back(name, teacher.tensor(name));
   for (auto& named : to_tensors(features.to(Device()))) tensors.push_back(std::move(named));
   write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
+  teacher.require_unchanged();
 
   Json config = teacher.config_json();
   Json block = about;

@@ -100,9 +100,9 @@ void save_dimension_plan(const fs::path& path, const DimensionPlan& plan) {
   write_whole(path, to_json(plan).dump() + "\n");
 }
 
-DimensionPlan load_dimension_plan(const fs::path& path) {
+DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
   const std::string where = path.string();
-  const Json json = load_json(path);
+  const Json json = load_json(path, input);
   require_format(json, kFormat, kVersion, where);
   const ConfigFields fields(json, where);
 

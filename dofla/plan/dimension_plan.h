@@ -49,6 +49,6 @@ void require_fits(const DimensionPlan& plan, const ModelConfig& config);
 // nothing in the file and throws Error "path: …".
 Json to_json(const DimensionPlan& plan);
 void save_dimension_plan(const fs::path& path, const DimensionPlan& plan);
-DimensionPlan load_dimension_plan(const fs::path& path);
+DimensionPlan load_dimension_plan(const fs::path& path, Input input = Input::kFileOrPipe);
 
 }  // namespace dofla

@@ -19,6 +19,12 @@ std::vector<Run> make_matrix(const Study& study, const RunFolder& folder) {
     if (!suite.losses.empty()) runs.push_back(training_time_run(study, cost));
   }
   for (Run& run : task_runs(study, folder)) runs.push_back(std::move(run));
+  for (Run& run : runs)
+    run.work = [&study, work = std::move(run.work)](const Progress& progress) {
+      Json result = work(progress);
+      study.teacher.require_unchanged();  // else it would be recorded, and believed, for good
+      return result;
+    };
   return runs;
 }
 

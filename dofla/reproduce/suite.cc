@@ -210,7 +210,7 @@ void read_matrix(const SuiteFields& fields, Suite& suite) {
 }  // namespace
 
 Suite read_suite(const fs::path& file) {
-  const Json json = load_json(file);
+  const Json json = load_json(file, Input::kFileOrPipe);
   const std::string where = file.string();
   const SuiteFields fields(json, where,
                            {"teacher", "data", "length", "held_out", "costs", "strategies",

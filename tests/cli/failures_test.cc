@@ -112,10 +112,11 @@ TEST_F(CliFailures, AClosedPipeEndsQuietly) {
 }
 
 TEST_F(CliFailures, InterruptExitsWith130) {
-  const ProcessResult result = test::run_process(
-      {"/bin/bash", "-c",
-       fmt::format("set -m; '{}' evaluate >/dev/null 2>&1 & sleep 0.3; kill -INT $!; wait $!",
-                   DOFLA_BINARY)});
+  const ProcessResult result =
+      test::run_process({"/bin/bash", "-c",
+                         fmt::format("set -m; '{}' evaluate --sequences 100000 >/dev/null 2>&1 & "
+                                     "sleep 0.3; kill -INT $!; wait $!",
+                                     DOFLA_BINARY)});
   EXPECT_EQ(result.exit_code, 130);
 }
 

@@ -72,7 +72,7 @@ TEST_F(ReproduceCli, BadInputIsOneLine) {
   blocked.push_back("--json");
   const ProcessResult result = run(blocked);
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("file/runs"));
+  EXPECT_THAT(result.err, HasSubstr("file: cannot create this folder"));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "dofla/core/file.h"
 
 #include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -23,18 +26,14 @@ std::vector<std::string> listing(const fs::path& folder) {
   return names;
 }
 
-TEST(File, MapsAndReadsWhatWasWritten) {
+TEST(File, ReadsWhatWasWritten) {
   const ScratchFolder scratch;
   const fs::path path = scratch.path() / "file";
   const std::string contents("one\0two\n", 8);
   write_whole(path, contents);
   EXPECT_EQ(read_text(path), contents);
-  const MappedFile file(path);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()),
-            contents);
   write_whole(path, "");
   EXPECT_EQ(read_text(path), "");
-  EXPECT_TRUE(MappedFile(path).bytes().empty());
   EXPECT_EQ(listing(scratch.path()), std::vector<std::string>{"file"});
 }
 
@@ -44,12 +43,41 @@ TEST(File, RefusesWhatIsNoRegularFile) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const fs::path& path : {scratch.path(), pipe, fs::path("/dev/zero")}) {
     SCOPED_TRACE(path);
-    expect_error([&] { MappedFile file(path); }, {path.string(), "not a regular file"});
     expect_error([&] { read_text(path); }, {path.string(), "not a regular file"});
   }
   const fs::path missing = scratch.path() / "missing";
-  expect_error([&] { MappedFile file(missing); }, {missing.string(), "No such file"});
   expect_error([&] { read_text(missing); }, {missing.string(), "No such file"});
+}
+
+TEST(File, ReadsAPipeWhereOneIsWelcome) {
+  const ScratchFolder scratch;
+  const fs::path pipe = scratch.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string contents(300'000, 'x');
+  const auto read_pipe = [&](size_t limit) {
+    const std::jthread writer([&] { std::ofstream(pipe) << contents; });
+    return read_text(pipe, limit, Input::kFileOrPipe);
+  };
+  EXPECT_EQ(read_pipe(contents.size()), contents);
+  write_whole(scratch.path() / "file", "12");
+  EXPECT_EQ(read_text(scratch.path() / "file", 2, Input::kFileOrPipe), "12");
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  expect_error([&] { read_pipe(1000); }, {pipe.string(), "1000 allowed"});
+  std::signal(SIGPIPE, before);
+  expect_error([&] { read_text("/dev/zero", 10, Input::kFileOrPipe); }, {"not a regular file"});
+}
+
+TEST(File, PlacesArePreparedBeforeTheWork) {
+  const ScratchFolder scratch;
+  prepare_place(scratch.path() / "a/b/new");
+  EXPECT_EQ(listing(scratch.path() / "a/b"), std::vector<std::string>{});
+  write_whole(scratch.path() / "a/b/new", "old");
+  prepare_place(scratch.path() / "a/b/new");  // may be there: it is written over
+  EXPECT_EQ(read_text(scratch.path() / "a/b/new"), "old");
+  expect_error([&] { prepare_place(scratch.path() / "a/b/new/x"); }, {"new", "Not a directory"});
+  expect_error([&] { prepare_place(scratch.path() / "a/b"); }, {"a/b", "is a folder"});
+  expect_error([&] { prepare_place(""); }, {"not a name"});
+  expect_error([&] { prepare_place("/proc/none/x"); }, {"/proc/none"});
 }
 
 TEST(File, ReadsNoMoreThanTheLimit) {

@@ -116,6 +116,15 @@ TokenIds first_column(const Tensor& batch) {
   return ids;
 }
 
+TEST_F(Batches, IdsToTrainOnHaveOneLength) {
+  const fs::path file = write("a.json", "[[1, 2], [3, 4], [5], [6, 7]]");
+  SequenceLimits limits = {.vocabulary = 10, .shortest = 1, .longest = 3};
+  EXPECT_EQ(read_ids(file, limits).size(), 4u);
+  limits.same_length = true;
+  EXPECT_THAT(error_of([&] { read_ids(file, limits); }),
+              HasSubstr("a.json: sequence 2: 1 tokens, the first has 2"));
+}
+
 TEST(ShuffledBatches, EveryPassSeesEveryWindowOnce) {
   ShuffledBatches batches(numbered_windows(12), 4, 7);
   std::vector<TokenIds> passes;

@@ -134,7 +134,7 @@ TEST_F(Corpus, ABombEndsAtTheLimit) {
   const std::string packed = test::zstd(std::string(64 * kLimit, 'x'));
   EXPECT_LT(packed.size(), kLimit / 64);
   for (const char* name : {"a.jsonl.zst", "a.txt.zst"}) {
-    DocumentReader reader({write(name, packed)}, kLimit);
+    DocumentReader reader({write(name, packed)}, {.longest_line = kLimit, .longest_text = kLimit});
     try {
       reader.next();
       ADD_FAILURE() << name;
@@ -156,6 +156,32 @@ TEST_F(Corpus, ReadsTheBuiltInText) {
   const auto documents = read({test::assets() / "wikipedia.jsonl.zst"});
   EXPECT_GT(documents.size(), 100u);
   for (const std::string& document : documents) EXPECT_FALSE(document.empty());
+}
+
+TEST_F(Corpus, BadLinesAreLeftOutAndCounted) {
+  const std::string surrogate = "{\"text\": \"\\ud800\"}", no_text = "{\"id\": 1}";
+  const std::string too_long = "{\"text\": \"" + std::string(100, 'x') + "\"}";
+  const fs::path file =
+      write("a.jsonl", "{\"text\": \"one\"}\n" + surrogate + "\n" + too_long + "\nno\n" + no_text +
+                           "\n{\"text\": \"\xff\"}\n\n{\"text\": \"two\"}\n" + too_long);
+  EXPECT_THAT(error_of(file), HasSubstr("a.jsonl:2: not valid JSON"));
+  DocumentReader reader({file}, {.longest_line = 60, .skip_bad_lines = true});
+  EXPECT_EQ(reader.next(), "one");
+  EXPECT_EQ(reader.skipped().count, 0);
+  EXPECT_EQ(reader.next(), "two");
+  EXPECT_EQ(reader.skipped().count, 5);
+  EXPECT_EQ(reader.next(), std::nullopt);
+  EXPECT_EQ(reader.skipped().count, 6);
+  EXPECT_THAT(reader.skipped().first, HasSubstr("a.jsonl:2: not valid JSON"));
+}
+
+TEST_F(Corpus, BadLinesOfATextAreLeftOutToo) {
+  DocumentReader reader({write("a.txt", "\xff\nä\nb\xc3\n\nc")}, {.skip_bad_lines = true});
+  EXPECT_EQ(reader.next(), "ä\n\nc");
+  EXPECT_EQ(reader.skipped().count, 2);
+  EXPECT_THAT(reader.skipped().first, HasSubstr("a.txt:1: not valid UTF-8: byte 0xff"));
+  DocumentReader nothing({write("b.txt", "\xff")}, {.skip_bad_lines = true});
+  EXPECT_THROW(nothing.next(), Error);
 }
 
 }  // namespace

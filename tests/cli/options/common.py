@@ -3,7 +3,7 @@
 import json
 import re
 
-from dofla import answer, run, text_file, write
+from dofla import answer, run, sentences, text_file, write
 from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
@@ -79,6 +79,15 @@ def register_text(command, windows):
     def sequences():
         equal(windows(dict(sequences=6))[0], 6)
 
+    def skip_bad_lines():
+        line = json.dumps({"text": sentences(20)}) + "\n"
+        good = write("good.jsonl", line)
+        bad = write("bad.jsonl", "no document\n" + line)
+        run(*plain(command, data=bad), code=1)
+        equal(windows(dict(data=bad, skip_bad_lines=True)), windows(dict(data=good)))
+        check("1 bad line" in run(*plain(command, data=bad, skip_bad_lines=True))[1])
+
+    option(command, "--skip-bad-lines")(skip_bad_lines)
     option(command, "--data")(data)
     option(command, "--ids")(ids)
     option(command, "--length")(length)
