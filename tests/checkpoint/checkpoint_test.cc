@@ -181,7 +181,7 @@ TEST(CheckpointFixtures, AgreeWithTheirConfigAndTheirTensors) {
     const ModelConfig& config = checkpoint.config();
     const Json& json = checkpoint.config_json();
     const bool gpt2 = config.model_type == "gpt2";
-    EXPECT_EQ(config.model_type, json["model_type"]);
+    EXPECT_EQ(config.model_type, json["model_type"].get<std::string>());
     EXPECT_EQ(config.layers, json[gpt2 ? "n_layer" : "num_hidden_layers"]);
     EXPECT_EQ(config.heads, json[gpt2 ? "n_head" : "num_attention_heads"]);
     EXPECT_EQ(config.kv_heads, json.value("num_key_value_heads", config.heads));

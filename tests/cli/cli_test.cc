@@ -179,23 +179,6 @@ TEST_F(Cli, SeedsAndThreadsDecideNothingElse) {
   EXPECT_EQ(json(arguments)["ids"], json(one_thread)["ids"]);
 }
 
-TEST_F(Cli, NumbersThatAreNotFiniteAreNull) {
-  const fs::path model = copy_of_model();
-  const Safetensors file(fs::path(fixture) / "model.safetensors");
-  NamedTensors tensors;
-  for (const std::string& name : file.names()) {
-    Tensor tensor = file.tensor(name).clone();
-    if (name.ends_with("ln_f.weight")) tensor.data<float>()[0] = std::nanf("");
-    tensors.emplace_back(name, tensor);
-  }
-  write_safetensors(model / "model.safetensors", tensors);
-  const std::string ids = write("ids.json", "[[1, 2, 3]]");
-  const Json found = json({"evaluate", model.string(), "--ids", ids});
-  EXPECT_TRUE(found["loss"].is_null());
-  EXPECT_TRUE(found["perplexity"].is_null());
-  expect_failure({"generate", model.string(), "--ids", ids, "--json"}, 1, "logit of token");
-}
-
 TEST_F(Cli, AssetsAreFoundWhereTheUserSays) {
   const ProcessResult missing = run({"inspect"}, {{"DOFLA_ASSETS", scratch.path()}});
   EXPECT_EQ(missing.exit_code, 1);

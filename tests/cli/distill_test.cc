@@ -158,8 +158,7 @@ TEST_F(DistillCli, BadInputIsOneLine) {
   expect_failure(distill({"--out", out + "2", "--plan", plan}), 1, "dimensions");
   expect_failure({"distill", model, "--ids", ids(), "--held-out", "8", "--out", out + "2"}, 1,
                  "8 are held out");
-  expect_failure(distill({"--out", (scratch.path() / "no" / "such").string(), "--steps", "1"}), 1,
-                 "no/such");
+  expect_failure(distill({"--out", "/dev/null/such", "--steps", "1"}), 1, "/dev/null");
   expect_failure(distill({}), 2, "--out");
   expect_failure(distill({"--out", out, "--loss", "cosine"}), 2, "cosine");
   expect_failure(distill({"--out", out, "--cost", "0"}), 2, "0");
