@@ -1,5 +1,5 @@
-// Work for a GPU that is always the same is recorded once (a CUDA graph) and then given to it with
-// a single call, however many operations it consists of.
+// A fixed sequence of GPU work is recorded once (a CUDA graph) and then launched with a single
+// call, however many operations it consists of.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,15 @@ class Recording {
  public:
   // Records what `work` gives to the GPU's stream; none of it runs before replay(). The work must
   // not wait for the GPU nor copy to or from the CPU, and should have run once before: operations
-  // make their choices then. Tensors made meanwhile keep their memory as long as the recording
-  // lives, so that between replays nobody else is given it; all others that the work uses must
+  // make their choices then. Tensors allocated meanwhile keep their memory as long as the
+  // recording lives, so that it is not reused between replays; all others that the work uses must
   // live as long.
   Recording(const Device& gpu, const std::function<void()>& work);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  void replay();  // gives it to the stream, and does not wait
+  void replay();  // launches it on the stream, without waiting
 
  private:
   struct Graph;

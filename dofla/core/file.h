@@ -32,7 +32,7 @@ class WholeFile {
   WholeFile(const WholeFile&) = delete;
   WholeFile& operator=(const WholeFile&) = delete;
 
-  // Throws Error if the disk has no room for so much.
+  // Throws Error if the disk has not enough space for so much.
   void reserve(int64_t bytes);
   void write(const void* data, size_t size);
   void commit();

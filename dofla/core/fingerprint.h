@@ -1,4 +1,4 @@
-// Tells contents apart that are too large to be kept.
+// A hash that distinguishes contents too large to be stored.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How the library tells of long work: it calls, the caller draws. Nothing in dofla/ prints.
+// How the library reports progress: it calls a function, and the caller displays it.
 #pragma once
 
 #include <cstdint>

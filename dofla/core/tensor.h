@@ -56,8 +56,8 @@ class Tensor {
     return static_cast<T*>(mutable_raw());
   }
 
-  // Element (i, j, …) of a view is element offset + i·steps[0] + j·steps[1] + … of this tensor. Its
-  // elements cannot be asked for by the functions above, but by who heeds the steps.
+  // Element (i, j, …) of a view is element offset + i·steps[0] + j·steps[1] + … of this tensor. The
+  // functions above refuse a view; an operation that accepts one addresses it through its steps.
   Tensor view(Shape shape, int64_t offset, Shape steps) const;
   bool is_view() const { return !steps_.empty(); }
   int64_t step(int64_t axis) const;            // in elements, of any tensor

@@ -15,7 +15,7 @@ namespace dofla {
 // How exact N_λ from a table's spectra is, relative, at the smallest λ; the error falls as 1/λ, to
 // a few 1e-6 at 2⁻⁸. Two draws of the samples differ by far more.
 inline constexpr double kTableTolerance = 1e-3;
-// What rounding may take from N_λ, relative, before a table refuses to tell it.
+// The largest relative error by rounding with which a table still reports N_λ.
 inline constexpr double kLargestRounding = 1e-3;
 
 struct DofTable {

@@ -61,7 +61,7 @@ void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress
     } catch (const Error& error) {
       fail("layer {}, head {}: {}", layer + 1, head + 1, error.what());
     }
-    // One thread at a time may talk to the caller, and the count it tells only grows.
+    // One thread at a time reports progress, and the reported count never decreases.
 #pragma omp critical(dofla_dof_progress)
     report(progress,
            {.stage = "degrees of freedom", .done = ++done, .total = count, .unit = "heads"});

@@ -24,7 +24,7 @@ struct NextTokenLoss {
   std::vector<SequenceLoss> sequences;
 };
 
-// Logits are never stored whole: see ops/matmul.h, cross_entropy.
+// Logits are never stored whole: see ops/cross_entropy.h.
 SequenceLoss next_token_loss(const Transformer& model, const TokenIds& ids);  // 2 ≤ T ≤ context
 
 // Throws NotFinite (model/finite.h), naming the first layer at fault, if that loss is not finite.

@@ -24,7 +24,7 @@ int64_t length(const Candidate& candidate) {
 struct CandidateStates {
   int64_t shared = 0;  // the first tokens, which all candidates have in common
   Tensor common;       // [1, shared, C]
-  Tensor own;          // [N, T, C] of the tokens after them; undefined where nobody has any
+  Tensor own;          // [N, T, C] of the tokens after them; undefined where there are none
 };
 
 // The tokens from `begin` on that a model has to read, [N, T]. The last one of a candidate is only

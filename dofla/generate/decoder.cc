@@ -18,11 +18,12 @@ Decoder::Decoder(const Transformer& model, DecodeState state, int64_t batch)
 
 // Doubles, so that a recording lasts.
 bool Decoder::reserve(int64_t tokens) {
-  if (tokens <= room_) return false;
-  room_ = std::max(tokens, std::min(std::max<int64_t>(64, 2 * room_), model_.config().context));
+  if (tokens <= capacity_) return false;
+  capacity_ =
+      std::max(tokens, std::min(std::max<int64_t>(64, 2 * capacity_), model_.config().context));
   bool moved = false;
   for (int64_t i = 0; i < model_.config().layers; ++i)
-    moved |= model_.attention(i).reserve(state_.layer(i), batch_, room_,
+    moved |= model_.attention(i).reserve(state_.layer(i), batch_, capacity_,
                                          model_.weights().token_embedding.dtype(), model_.device());
   return moved;
 }
@@ -41,10 +42,10 @@ bool Decoder::write_program() {
   return false;
 }
 
-// Positions are read from the GPU's memory, and every sequence may fill the room that there is.
+// Positions are read from the GPU's memory, and every sequence may fill its states.
 void Decoder::record() {
   const Past past = {
-      .tokens = inputs_.slice(1, 2).reshape({batch_}), .most = room_ - 1, .equal = false};
+      .tokens = inputs_.slice(1, 2).reshape({batch_}), .most = capacity_ - 1, .equal = false};
   const Tensor ids = inputs_.slice(0, 1).reshape({batch_, 1});
   recording_.reset();
   // The first time kernels are loaded and chosen, which cannot be recorded: on a copy of the state,

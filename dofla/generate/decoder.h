@@ -39,9 +39,9 @@ class Decoder {
   const Transformer& model_;
   int64_t batch_;
   DecodeState state_;
-  int64_t room_ = 0;  // tokens of a sequence that find room in the states
-  Tensor inputs_;     // [2, B], I64, on the model's device: ids, then positions
-  Tensor logits_;     // [B, V], what program and recording write
+  int64_t capacity_ = 0;  // tokens of a sequence that fit the states
+  Tensor inputs_;         // [2, B], I64, on the model's device: ids, then positions
+  Tensor logits_;         // [B, V], what program and recording write
   std::unique_ptr<TokenProgram> program_;
   std::optional<Recording> recording_;
 };

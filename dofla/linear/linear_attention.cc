@@ -73,9 +73,9 @@ Tensor LinearAttention::write_step(TokenProgram& program, const Heads& heads,
 
 AttentionGradients LinearAttention::backward(const Heads& heads, const AttentionTape& tape,
                                              const Tensor& grad_out,
-                                             const GradientRoom& room) const {
+                                             const GradientBuffers& buffers) const {
   LinearAttentionGradients gradients = linear_attention_backward(
-      heads.q, heads.k, heads.v, features_, grad_out, kLinearAttentionChunk, tape, room);
+      heads.q, heads.k, heads.v, features_, grad_out, kLinearAttentionChunk, tape, buffers);
   return {gradients.q, gradients.k, gradients.v, {gradients.z, gradients.log_alpha}};
 }
 

@@ -21,7 +21,7 @@ class LinearAttention : public Attention {
   Tensor write_step(TokenProgram& program, const Heads& heads,
                     AttentionState& state) const override;
   AttentionGradients backward(const Heads& heads, const AttentionTape& tape, const Tensor& grad_out,
-                              const GradientRoom& room) const override;
+                              const GradientBuffers& buffers) const override;
 
  private:
   Features features_;

@@ -10,7 +10,7 @@
 #include "dofla/core/tensor.h"
 #include "dofla/ops/attention_tape.h"
 #include "dofla/ops/features.h"
-#include "dofla/ops/gradient_room.h"
+#include "dofla/ops/gradient_buffers.h"
 #include "dofla/ops/token_program.h"
 
 namespace dofla {
@@ -69,7 +69,7 @@ class Attention {
   // An empty state, which can be of any number of sequences.
   virtual std::unique_ptr<AttentionState> new_state() const = 0;
 
-  // Makes room in a state for sequences of so many tokens, and in an empty one for so many
+  // Makes space in a state for sequences of so many tokens, and in an empty one for so many
   // sequences; `type` is that of the keys. True where the state's memory is another one then.
   virtual bool reserve(AttentionState& state, int64_t batch, int64_t tokens, DType type,
                        const Device& device) const = 0;
@@ -89,11 +89,11 @@ class Attention {
     return {};
   }
 
-  // Gradients of a forward without state, from its tape and the gradient of its output, in the room
-  // there is for them.
+  // Gradients of a forward without state, from its tape and the gradient of its output, in the
+  // given buffers.
   virtual AttentionGradients backward(const Heads& heads, const AttentionTape& tape,
                                       const Tensor& grad_out,  // [B, T, H, D]
-                                      const GradientRoom& room) const = 0;
+                                      const GradientBuffers& buffers) const = 0;
 };
 
 }  // namespace dofla

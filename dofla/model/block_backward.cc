@@ -49,7 +49,7 @@ Tensor feed_forward_backward(const Block& block, const BlockTape& tape, const Te
 // The gradients of the projections' rows, and the columns of them that belong to q, k and v.
 struct RowGradients {
   std::vector<Tensor> rows;
-  GradientRoom heads;  // views
+  GradientBuffers heads;  // views
 };
 
 // To be written: every column belongs to a head.
@@ -62,16 +62,16 @@ RowGradients new_row_gradients(const Block& block, const Heads& heads) {
   const auto columns_of = [&](HeadColumns columns, const Tensor& like) {
     return view_heads(rows[columns.projection], columns, batch, like.size(1), like.size(3));
   };
-  GradientRoom columns = {columns_of(block.weights.q, heads.q),
-                          columns_of(block.weights.k, heads.k),
-                          columns_of(block.weights.v, heads.v)};
+  GradientBuffers columns = {columns_of(block.weights.q, heads.q),
+                             columns_of(block.weights.k, heads.k),
+                             columns_of(block.weights.v, heads.v)};
   return {std::move(rows), std::move(columns)};
 }
 
 // From the gradients of q and k as they enter the attention to those of the projections' columns,
 // where they are already unless there are q/k norms.
 void project_heads_backward(const Block& block, const BlockTape& tape, AttentionGradients grad,
-                            GradientRoom& columns, LayerWeights* weights) {
+                            GradientBuffers& columns, LayerWeights* weights) {
   const ModelConfig& config = block.config;
   if (block.frequencies.defined()) {
     rotate(grad.q, block.frequencies, Tensor(), true);
@@ -95,10 +95,10 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
     add_weight_gradient(tape.attention.out.reshape(grad_mixed.shape()), grad,
                         weights->attention_output);
   RowGradients to = new_row_gradients(block, heads);
-  GradientRoom room = to.heads;
-  if (block.config.qk_norm) room.q = room.k = Tensor();  // their norms come in between
+  GradientBuffers buffers = to.heads;
+  if (block.config.qk_norm) buffers.q = buffers.k = Tensor();  // their norms come in between
   const AttentionGradients inner = block.attention.backward(
-      heads, tape.attention, grad_mixed.reshape(tape.attention.out.shape()), room);
+      heads, tape.attention, grad_mixed.reshape(tape.attention.out.shape()), buffers);
   if (features != nullptr && features->z.defined()) {
     add(features->z, inner.features.z);
     add(features->log_alpha, inner.features.log_alpha);

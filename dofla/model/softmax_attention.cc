@@ -21,12 +21,12 @@ struct KeyValueCache : AttentionState {
   int64_t capacity() const { return k.defined() ? k.size(2) : 0; }
 
   std::unique_ptr<AttentionState> gather(std::span<const Sequence> sequences) const override {
-    int64_t room = 0;
+    int64_t capacity = 0;
     for (const auto& [state, index] : sequences)
-      room = std::max(room, dynamic_cast<const KeyValueCache&>(*state).capacity());
+      capacity = std::max(capacity, dynamic_cast<const KeyValueCache&>(*state).capacity());
     auto out = std::make_unique<KeyValueCache>();
     if (sequences.empty() || !k.defined()) return out;
-    out->allocate(static_cast<int64_t>(sequences.size()), room, k);
+    out->allocate(static_cast<int64_t>(sequences.size()), capacity, k);
     for (size_t i = 0; i < sequences.size(); ++i) {
       const auto& from = dynamic_cast<const KeyValueCache&>(*sequences[i].state);
       copy_sequence(from.k, sequences[i].index, out->k, static_cast<int64_t>(i));
@@ -35,7 +35,7 @@ struct KeyValueCache : AttentionState {
     return out;
   }
 
-  // With room for so many tokens of every sequence; `like` is another cache.
+  // With capacity for so many tokens of every sequence; `like` is another cache.
   void allocate(int64_t batch, int64_t tokens, const Tensor& like) {
     allocate({batch, like.size(1), tokens, like.size(3)}, like.dtype(), like.device());
   }
@@ -56,7 +56,7 @@ std::unique_ptr<AttentionState> SoftmaxAttention::new_state() const {
   return std::make_unique<KeyValueCache>();
 }
 
-// The cache doubles, but never takes more room than the context without need.
+// The cache doubles, but never beyond the context without need.
 bool SoftmaxAttention::reserve(AttentionState& state, int64_t batch, int64_t tokens, DType type,
                                const Device& device) const {
   auto& cache = dynamic_cast<KeyValueCache&>(state);
@@ -92,9 +92,9 @@ Tensor SoftmaxAttention::forward(const Heads& heads, const Past& past, Attention
 
 AttentionGradients SoftmaxAttention::backward(const Heads& heads, const AttentionTape& tape,
                                               const Tensor& grad_out,
-                                              const GradientRoom& room) const {
+                                              const GradientBuffers& buffers) const {
   SoftmaxAttentionGradients gradients =
-      softmax_attention_backward(heads.q, heads.k, heads.v, grad_out, tape, room);
+      softmax_attention_backward(heads.q, heads.k, heads.v, grad_out, tape, buffers);
   return {gradients.q, gradients.k, gradients.v, {}};
 }
 

@@ -17,7 +17,7 @@ class SoftmaxAttention : public Attention {
                const Device& device) const override;
   Tensor forward(const Heads& heads, const Past& past, AttentionTape* tape) const override;
   AttentionGradients backward(const Heads& heads, const AttentionTape& tape, const Tensor& grad_out,
-                              const GradientRoom& room) const override;
+                              const GradientBuffers& buffers) const override;
 
  private:
   int64_t context_, heads_, head_size_;

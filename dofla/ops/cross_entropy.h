@@ -17,17 +17,17 @@ struct CrossEntropyGradients {
   Tensor x;     // [R, K]
 };
 
-// Losses and gradients of Σ grad_loss · loss in one go. Rows with a grad_loss of 0 (padding,
+// Losses and gradients of Σ grad_loss · loss in one pass. Rows with a grad_loss of 0 (padding,
 // prompts) are left out and cost nothing. The head's gradients are added where they are wanted.
-// Logits exist only some rows at a time: that way they are computed once, where a panel of the
-// vocabulary at a time would compute them for the losses and again for the gradients.
+// Logits exist only for some rows at a time, and are then computed once; a panel of the
+// vocabulary at a time would compute them twice, for the losses and for the gradients.
 CrossEntropyGradients cross_entropy_backward(const Tensor& x,          // [R, K], F32
                                              const Linear& head,       // N is the vocabulary
                                              const Tensor& targets,    // [R], I64
                                              const Tensor& grad_loss,  // [R], F32
                                              Linear* head_gradient = nullptr);
 
-// The same for a student that is to say what its teacher says: the loss of a row is
+// The same for a student that imitates a teacher: the loss of a row is
 // KL(teacher ‖ student) between their distributions of the next token.
 CrossEntropyGradients imitation_backward(const Tensor& x,             // [R, K]
                                          const Linear& head,          // N is the vocabulary

@@ -71,14 +71,14 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
                                                    const AttentionTape& tape,
-                                                   const GradientRoom& room) {
+                                                   const GradientBuffers& buffers) {
   require_inputs(q, k, v, features, chunk);
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "linear attention: grad_out");
   require(grad_out.dtype() == q.dtype(), "linear attention: grad_out: expected {}, found {}",
           name(q.dtype()), name(grad_out.dtype()));
   require_tape(tape, q);
-  return on_device(q).backward(q, k, v, features, grad_out, chunk, tape, room);
+  return on_device(q).backward(q, k, v, features, grad_out, chunk, tape, buffers);
 }
 
 }  // namespace dofla

@@ -9,7 +9,7 @@
 
 #include "dofla/ops/attention_tape.h"
 #include "dofla/ops/features.h"
-#include "dofla/ops/gradient_room.h"
+#include "dofla/ops/gradient_buffers.h"
 
 namespace dofla {
 
@@ -55,7 +55,7 @@ struct LinearAttentionGradients {
   Tensor log_alpha;  // [ΣM]
 };
 
-// Gradients of a whole sequence, from the forward's tape and in the room there is for them, as
+// Gradients of a whole sequence, from the forward's tape and in the given buffers, as
 // stable as the forward; memory O(T M) a head.
 LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T, D]
                                                    const Tensor& k,  // [B, Hkv, T, D]
@@ -64,7 +64,7 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T
                                                    const Tensor& grad_out,  // [B, T, H, D]
                                                    int64_t chunk = kLinearAttentionChunk,
                                                    const AttentionTape& tape = {},
-                                                   const GradientRoom& room = {});
+                                                   const GradientBuffers& buffers = {});
 
 // What a device has to implement; ops/linear_attention.cc checks the arguments and picks the
 // device.
@@ -77,7 +77,7 @@ struct LinearAttentionBackend {
   LinearAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,
                                        const Features& features, const Tensor& grad_out,
                                        int64_t chunk, const AttentionTape& tape,
-                                       const GradientRoom& room);
+                                       const GradientBuffers& buffers);
 };
 namespace cpu {
 extern const LinearAttentionBackend kLinearAttention;
@@ -85,7 +85,7 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
                                                    const AttentionTape& tape,
-                                                   const GradientRoom& room);
+                                                   const GradientBuffers& buffers);
 }  // namespace cpu
 namespace cuda {
 extern const LinearAttentionBackend kLinearAttention;

@@ -31,12 +31,12 @@ Tensor matmul(const Tensor& x,       // [R, K]
               const Linear& linear,  // -> [R, N]
               std::optional<DType> result = std::nullopt);
 
-// matmul(x, linear) + addend: on a GPU in one go.
+// matmul(x, linear) + addend: on a GPU one fused kernel.
 Tensor matmul_add(const Tensor& x,        // [R, K]
                   const Linear& linear,   // -> [R, N]
                   const Tensor& addend);  // [R, N]
 
-// gelu_tanh(matmul(x, linear)): on a GPU in one go. `inner`, unless null, receives what the
+// gelu_tanh(matmul(x, linear)): on a GPU one fused kernel. `inner`, unless null, receives what the
 // activation received.
 Tensor matmul_gelu_tanh(const Tensor& x,       // [R, K]
                         const Linear& linear,  // -> [R, N]
@@ -49,7 +49,7 @@ Linear transposed(const Linear& linear);
 Tensor matmul_backward(const Tensor& grad_y,   // [R, N], F32
                        const Linear& linear);  // -> [R, K], F32
 
-// The gradient of `inner` in y = matmul(gelu_tanh(inner), linear): on a GPU in one go.
+// The gradient of `inner` in y = matmul(gelu_tanh(inner), linear): on a GPU one fused kernel.
 Tensor matmul_gelu_tanh_backward(const Tensor& grad_y,  // [R, N]
                                  const Linear& linear,  // -> [R, K]
                                  const Tensor& inner);  // [R, K]

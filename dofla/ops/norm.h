@@ -17,7 +17,7 @@ Tensor rms_norm(const Tensor& x,       // [..., C], F32
                 double epsilon);
 
 // Gradients of the two: grad_x from grad_y, both shaped like x. The gradients of weight and bias,
-// [C] in F32, are added to what is given for them; null where nobody wants them.
+// [C] in F32, are added to what is given for them; null where they are not wanted.
 Tensor layer_norm_backward(const Tensor& x,       // [..., C], F32
                            const Tensor& weight,  // [C], F32
                            double epsilon,

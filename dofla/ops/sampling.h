@@ -1,4 +1,4 @@
-// What the choice of a token asks of a row of logits.
+// What sampling a token needs of a row of logits.
 #pragma once
 
 #include <cstddef>

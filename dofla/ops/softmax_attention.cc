@@ -45,14 +45,14 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int6
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
                                                      const AttentionTape& tape,
-                                                     const GradientRoom& room) {
+                                                     const GradientBuffers& buffers) {
   require_inputs(q, k, v);
   require(k.size(2) == q.size(2), "softmax_attention_backward: {} queries, {} keys", q.size(2),
           k.size(2));
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "softmax_attention_backward: grad_out");
   require_tape(tape, q);
-  return on_device(q).backward(q, k, v, grad_out, tape, room);
+  return on_device(q).backward(q, k, v, grad_out, tape, buffers);
 }
 
 }  // namespace dofla

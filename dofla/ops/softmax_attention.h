@@ -3,13 +3,13 @@
 #pragma once
 
 #include "dofla/ops/attention_tape.h"
-#include "dofla/ops/gradient_room.h"
+#include "dofla/ops/gradient_buffers.h"
 
 namespace dofla {
 
 // The last T of `keys` tokens ask; query t sees the keys up to its own. Key head h serves the
-// query heads h·H/Hkv to (h+1)·H/Hkv − 1. k and v may hold more rows than `keys`: the rest is room
-// to grow. Where sequences are not equally long, `past` says how many keys of each come before its
+// query heads h·H/Hkv to (h+1)·H/Hkv − 1. k and v may hold more rows than `keys`: the rest is
+// reserved. Where sequences are not equally long, `past` says how many keys of each come before its
 // first query, and `keys` holds for the longest; on a GPU that is not checked. Returns
 // [B, T, H, D], and what the backward can use of it on the tape where there is one.
 Tensor softmax_attention(const Tensor& q,  // [B, H, T, D], F32
@@ -25,14 +25,14 @@ struct SoftmaxAttentionGradients {
   Tensor v;  // [B, Hkv, T, D]
 };
 
-// Gradients of a whole sequence, from the forward's tape, in the room there is for them; memory
+// Gradients of a whole sequence, from the forward's tape, in the given buffers; memory
 // O(T) a core besides the results.
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q,         // [B, H, T, D], F32
                                                      const Tensor& k,         // [B, Hkv, T, D], F32
                                                      const Tensor& v,         // [B, Hkv, T, D], F32
                                                      const Tensor& grad_out,  // [B, T, H, D], F32
                                                      const AttentionTape& tape = {},
-                                                     const GradientRoom& room = {});
+                                                     const GradientBuffers& buffers = {});
 
 // What a device has to implement; ops/softmax_attention.cc checks the arguments and picks the
 // device.
@@ -42,14 +42,14 @@ struct SoftmaxAttentionBackend {
                   const Tensor& past, Tensor& out, Tensor* log_sum);
   SoftmaxAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,
                                         const Tensor& grad_out, const AttentionTape& tape,
-                                        const GradientRoom& room);
+                                        const GradientBuffers& buffers);
 };
 namespace cpu {
 extern const SoftmaxAttentionBackend kSoftmaxAttention;
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
                                                      const AttentionTape& tape,
-                                                     const GradientRoom& room);
+                                                     const GradientBuffers& buffers);
 }  // namespace cpu
 namespace cuda {
 extern const SoftmaxAttentionBackend kSoftmaxAttention;

@@ -56,7 +56,7 @@ class Finetuner {
   Gradients gradients_;
   Optimizer optimizer_;
   // Copies of the parameters after the best epoch so far, if that is kept; on the CPU, which has
-  // more room than a GPU.
+  // more memory than a GPU.
   NamedTensors best_;
 
   std::vector<double> loss_;           // as in FinetuneResult

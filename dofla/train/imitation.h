@@ -1,4 +1,4 @@
-// The loss of a student that is to say what its teacher says, with its gradient.
+// The loss of a student that imitates its teacher, with its gradient.
 #pragma once
 
 #include "dofla/model/transformer.h"

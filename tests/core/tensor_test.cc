@@ -34,7 +34,7 @@ TEST(Tensor, RepeatLaysCopiesEndToEnd) {
   EXPECT_THROW(Tensor(Shape{}).repeat(2), std::invalid_argument);
 }
 
-// A view is for those who heed its steps: nobody else can take it for dense memory.
+// A view is only for operations that use its steps: no other can take it for dense memory.
 TEST(Tensor, ViewsShareMemoryAndAreNotDense) {
   Tensor a = Tensor::zeros({4, 6});
   Tensor view = a.view({2, 2, 3}, 1, {12, 6, 1});

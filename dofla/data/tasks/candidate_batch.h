@@ -13,7 +13,7 @@ using Questions = std::span<const EncodedQuestion* const>;
 // Where a candidate reads no more than the beginning of what another one of its question reads
 // (answers of one token), both share that sequence.
 struct CandidateBatch {
-  Tensor ids;  // [N, T], I64: sequences, filled up to the longest with what nobody scores
+  Tensor ids;  // [N, T], I64: sequences, padded to the longest; padding is not scored
   // Of the scored tokens, candidate after candidate, question after question:
   Tensor places;   // [S], I64: which of the N·T places predicts it
   Tensor targets;  // [S], I64

@@ -37,7 +37,7 @@ void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {
   const int64_t* id = ids.data<int64_t>();
   const float* from = grad.data<float>();
   float* to = grad_table.data<float>();
-  // A task owns some columns of the whole table: ids may repeat, and still nobody waits.
+  // A task owns some columns of the whole table: ids may repeat without a conflict.
   parallel_for((width + kColumns - 1) / kColumns, [&](int64_t task) {
     const int64_t begin = task * kColumns, count = std::min(kColumns, width - begin);
     for (int64_t i = 0; i < ids.count(); ++i)

@@ -182,7 +182,8 @@ class HeadBackward {
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
-                                                   const AttentionTape&, const GradientRoom& room) {
+                                                   const AttentionTape&,
+                                                   const GradientBuffers& buffers) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t key_heads = k.size(1), total = features.total();
   const std::vector<HeadFeatures> head = head_features(features);
@@ -206,9 +207,9 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   LinearAttentionGradients gradients = {
       grad_q, sum_over_groups(grad_k, key_heads), sum_over_groups(grad_v, key_heads),
       sum_over_batch(grad_z, 1.0f), sum_over_batch(grad_log_alpha, 1.0f)};
-  move_into(room.q, gradients.q);
-  move_into(room.k, gradients.k);
-  move_into(room.v, gradients.v);
+  move_into(buffers.q, gradients.q);
+  move_into(buffers.k, gradients.k);
+  move_into(buffers.v, gradients.v);
   return gradients;
 }
 

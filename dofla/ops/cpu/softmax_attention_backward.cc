@@ -62,7 +62,7 @@ void backward_tile(const Head& head, int64_t first, int64_t count, Scratch& scra
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
                                                      const AttentionTape&,
-                                                     const GradientRoom& room) {
+                                                     const GradientBuffers& buffers) {
   const int64_t heads = q.size(1), tokens = q.size(2), size = q.size(3), key_heads = k.size(1);
   const int64_t head_count = tokens * size;
   Tensor grad_q(q.shape()), grad_k = Tensor::zeros(q.shape()), grad_v = Tensor::zeros(q.shape());
@@ -89,9 +89,9 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
   });
   SoftmaxAttentionGradients gradients = {grad_q, sum_over_groups(grad_k, key_heads),
                                          sum_over_groups(grad_v, key_heads)};
-  move_into(room.q, gradients.q);
-  move_into(room.k, gradients.k);
-  move_into(room.v, gradients.v);
+  move_into(buffers.q, gradients.q);
+  move_into(buffers.k, gradients.k);
+  move_into(buffers.v, gradients.v);
   return gradients;
 }
 

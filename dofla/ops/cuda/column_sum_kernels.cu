@@ -5,7 +5,7 @@
 namespace dofla::cuda {
 namespace {
 
-// A block takes 32 columns; its warps take rows in turn, and their sums are joined in order.
+// A block has 32 columns; its warps alternate over the rows, and their sums are added in order.
 constexpr int kColumnWarps = 32;
 
 template <class F>

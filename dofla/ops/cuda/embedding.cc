@@ -13,7 +13,7 @@ namespace {
 // EmbeddedRows as they go to the GPU, in one copy.
 struct RowPlan {
   int64_t count = 0;
-  Tensor numbers;  // ids [N], starts [N + 1] and order [N], N the number of rows: room enough
+  Tensor numbers;  // ids [N], starts [N + 1] and order [N], N the number of rows
 };
 
 RowPlan plan_rows(const Tensor& ids) {

@@ -1,5 +1,5 @@
-// What stands around a product of a few rows: the rows in shared memory, normalised on the way
-// there, and what happens to a sum on its way to memory.
+// The prologue and the epilogue of a product of a few rows: the rows in shared memory, normalised
+// while they are loaded, and what happens to a sum before it is stored.
 #pragma once
 
 #include "dofla/ops/cuda/activation.cuh"
@@ -9,13 +9,15 @@
 
 namespace dofla::cuda {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;  // of a block
-constexpr int kPack = Pack<__nv_bfloat16>::kSize;
-// What a warp reads of a row at a time; rows are filled up with zeros to whole chunks.
-constexpr int kChunk = 32 * kPack;
+struct FewRowBlock {
+  static constexpr int kThreads = 256, kWarps = kThreads / 32;
+  static constexpr int kPack = Pack<__nv_bfloat16>::kSize;
+  // What a warp reads of a row at a time; rows are padded with zeros to whole chunks.
+  static constexpr int kChunk = 32 * kPack;
+};
 
 __host__ __device__ inline int chunks_of(int64_t inputs) {
-  return static_cast<int>((inputs + kChunk - 1) / kChunk);
+  return static_cast<int>((inputs + FewRowBlock::kChunk - 1) / FewRowBlock::kChunk);
 }
 
 __device__ __forceinline__ Pack<__nv_bfloat16> unpack(uint4 raw) {
@@ -26,44 +28,49 @@ __device__ __forceinline__ Pack<__nv_bfloat16> unpack(uint4 raw) {
 // four, so that a warp reads either without meeting in a bank.
 struct LanesSideBySide {
   // Of a pack that begins at input k.
-  __device__ static int place(int k) { return k / kChunk * kChunk + k % kChunk / kPack * 4; }
+  __device__ static int place(int k) {
+    return k / FewRowBlock::kChunk * FewRowBlock::kChunk +
+           k % FewRowBlock::kChunk / FewRowBlock::kPack * 4;
+  }
 
   __device__ static Pack<__nv_bfloat16> load(const float* row, int k) {
     const Pack<float> low = load_pack(row + place(k));
-    const Pack<float> high = load_pack(row + place(k) + kChunk / 2);
+    const Pack<float> high = load_pack(row + place(k) + FewRowBlock::kChunk / 2);
     return {{low.values[0], low.values[1], low.values[2], low.values[3], high.values[0],
              high.values[1], high.values[2], high.values[3]}};
   }
   __device__ static void store(const Pack<__nv_bfloat16>& x, float* row, int k) {
     store_pack(Pack<float>{{x.values[0], x.values[1], x.values[2], x.values[3]}}, row + place(k));
     store_pack(Pack<float>{{x.values[4], x.values[5], x.values[6], x.values[7]}},
-               row + place(k) + kChunk / 2);
+               row + place(k) + FewRowBlock::kChunk / 2);
   }
 };
 
-// The rows of x in shared memory as float32. Each row has its own warps, and each of their threads
-// keeps to its own packs until the last barrier.
+// The rows of x in shared memory as float32. Each row has its own warps, and until the last barrier
+// a thread accesses only its own packs.
 template <int kRows>
 class StagedRows {
  public:
   static size_t bytes(int64_t inputs, bool with_norm) {
-    return sizeof(float4) * kWarps + sizeof(float) * static_cast<size_t>(chunks_of(inputs)) *
-                                         kChunk * (kRows + (with_norm ? 2 : 0));
+    return sizeof(float4) * FewRowBlock::kWarps +
+           sizeof(float) * static_cast<size_t>(chunks_of(inputs)) * FewRowBlock::kChunk *
+               (kRows + (with_norm ? 2 : 0));
   }
 
   __device__ StagedRows(const FewRowProduct& product, float4* memory)
-      : p(product), padded(chunks_of(product.inputs) * kChunk), room(memory) {
-    x = reinterpret_cast<float*>(memory + kWarps);
+      : p(product), padded(chunks_of(product.inputs) * FewRowBlock::kChunk), moments(memory) {
+    x = reinterpret_cast<float*>(memory + FewRowBlock::kWarps);
     norm_weight = x + kRows * padded;
     norm_bias = norm_weight + padded;
   }
 
-  // Before x is there.
+  // Can run before x is available.
   __device__ void load_norm() const {
     if (p.norm.weight == nullptr) return;
-    for (int k = threadIdx.x; k < padded; k += kThreads) {
+    for (int k = threadIdx.x; k < padded; k += FewRowBlock::kThreads) {
       const bool inside = k < p.inputs;
-      const int at = LanesSideBySide::place(k) + k % kPack / 4 * (kChunk / 2) + k % 4;
+      const int at = LanesSideBySide::place(k) +
+                     k % FewRowBlock::kPack / 4 * (FewRowBlock::kChunk / 2) + k % 4;
       norm_weight[at] = inside ? p.norm.weight[k] : 0;
       norm_bias[at] = inside && p.norm.bias != nullptr ? p.norm.bias[k] : 0;
     }
@@ -71,7 +78,7 @@ class StagedRows {
   }
 
   __device__ void load() const {
-    constexpr int kTogether = kRows <= 2 ? 2 : 4;  // packs on their way
+    constexpr int kTogether = kRows <= 2 ? 2 : 4;  // packs in flight
     const int row = threadIdx.x / kThreadsOfRow;
     const auto* from = static_cast<const __nv_bfloat16*>(p.x) + row * p.inputs;
     float* to = x + row * padded;
@@ -80,7 +87,7 @@ class StagedRows {
       uint4 raw[kTogether] = {};
 #pragma unroll
       for (int i = 0; i < kTogether; ++i)
-        // Past the first cache, where an earlier content of this memory may be left.
+        // Not through the L1 cache, which may hold an earlier content of this memory.
         if (const int k = start + i * kStep; row < p.rows && k < p.inputs)
           raw[i] = __ldcg(reinterpret_cast<const uint4*>(from + k));
 #pragma unroll
@@ -90,8 +97,8 @@ class StagedRows {
         const auto pack = unpack(raw[i]);
         LanesSideBySide::store(pack, to, k);
 #pragma unroll
-        for (int j = 0; j < kPack; ++j) sum += pack.values[j];
-        if (k < p.inputs) count += kPack;
+        for (int j = 0; j < FewRowBlock::kPack; ++j) sum += pack.values[j];
+        if (k < p.inputs) count += FewRowBlock::kPack;
       }
     }
     if (p.norm.weight != nullptr) normalise(to, sum, count);
@@ -103,12 +110,14 @@ class StagedRows {
   }
 
  private:
-  static constexpr int kThreadsOfRow = kThreads / kRows, kWarpsOfRow = kThreadsOfRow / 32;
-  static constexpr int kStep = kThreadsOfRow * kPack;  // from one pack of a thread to its next
+  static constexpr int kThreadsOfRow = FewRowBlock::kThreads / kRows,
+                       kWarpsOfRow = kThreadsOfRow / 32;
+  static constexpr int kStep =
+      kThreadsOfRow * FewRowBlock::kPack;  // from one pack of a thread to its next
   static_assert(kThreadsOfRow % 32 == 0, "a row has whole warps");
 
   __device__ static int first_own() {
-    return threadIdx.x % kThreadsOfRow * kPack;
+    return threadIdx.x % kThreadsOfRow * FewRowBlock::kPack;
   }
 
   // From the sum and the number of a thread's values. Each warp finds the mean of its own and their
@@ -120,7 +129,7 @@ class StagedRows {
     for (int k = first_own(); k < p.inputs; k += kStep) {
       const auto pack = LanesSideBySide::load(row, k);
 #pragma unroll
-      for (int j = 0; j < kPack; ++j) {
+      for (int j = 0; j < FewRowBlock::kPack; ++j) {
         const float off = pack.values[j] - mean;
         squares = fmaf(off, off, squares);
       }
@@ -129,9 +138,9 @@ class StagedRows {
     const float width = static_cast<float>(p.inputs);
     if constexpr (kWarpsOfRow > 1) {
       const int warp = threadIdx.x / 32;
-      if (threadIdx.x % 32 == 0) room[warp] = make_float4(count, mean, squares, 0);
+      if (threadIdx.x % 32 == 0) moments[warp] = make_float4(count, mean, squares, 0);
       __syncthreads();
-      const float4* parts = room + warp / kWarpsOfRow * kWarpsOfRow;
+      const float4* parts = moments + warp / kWarpsOfRow * kWarpsOfRow;
       mean = squares = 0;
 #pragma unroll
       for (int w = 0; w < kWarpsOfRow; ++w) mean = fmaf(parts[w].x, parts[w].y, mean);
@@ -148,7 +157,7 @@ class StagedRows {
       const auto weight = LanesSideBySide::load(norm_weight, k);
       const auto bias = LanesSideBySide::load(norm_bias, k);
 #pragma unroll
-      for (int j = 0; j < kPack; ++j)
+      for (int j = 0; j < FewRowBlock::kPack; ++j)
         pack.values[j] = fmaf((pack.values[j] - mean) * scale, weight.values[j], bias.values[j]);
       LanesSideBySide::store(pack, row, k);
     }
@@ -156,15 +165,15 @@ class StagedRows {
 
   const FewRowProduct& p;
   const int padded;
-  float4* const room;                  // [kWarps]
+  float4* const moments;               // [FewRowBlock::kWarps]
   float *x, *norm_weight, *norm_bias;  // [kRows, padded], [padded] twice
 };
 
-// From a sum to an element of y. What it needs besides is asked for early: one latency less.
-struct Ending {
+// From a sum to an element of y. Bias, factor and residual are loaded early, which hides a latency.
+struct OutputEpilogue {
   float bias, factor, residual;
 
-  __device__ __forceinline__ Ending(const FewRowProduct& p, int64_t r, int64_t n)
+  __device__ __forceinline__ OutputEpilogue(const FewRowProduct& p, int64_t r, int64_t n)
       : bias(0), factor(1), residual(0) {
     if (r >= p.rows || n >= p.outputs) return;
     const auto at = [](const void* values, int64_t i) {
@@ -189,8 +198,8 @@ struct Ending {
   }
 };
 
-// Sums every value over the warp, halving what a lane has to care for at every step as long as it
-// can. Lane i is left with the sum of value i · kCount / 32.
+// Sums every value over the warp; while there are several values, each step halves how many a lane
+// carries. Lane i ends with the sum of value i · kCount / 32.
 template <int kCount>
 __device__ __forceinline__ float scatter_sums(float (&values)[kCount]) {
   static_assert(kCount <= 32 && (kCount & (kCount - 1)) == 0, "at most one value a lane");

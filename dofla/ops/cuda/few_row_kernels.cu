@@ -1,8 +1,8 @@
-// A warp takes some outputs at a time, its lanes side by side along the inputs; where those are
-// many, several warps share them. What a layer of a small model asks of a thread is all on its way
-// before x is there, and the kernel is small enough for the next one to be beside it: its weights
-// arrive while this one waits and computes. Of many outputs blocks take one tile after another, and
-// the next weights are always on their way.
+// A warp computes some outputs at a time, its lanes side by side along the inputs; where there are
+// many inputs, several warps divide them. In a layer of a small model all weights of a thread are
+// prefetched before x is available, and the kernel is small enough for the next one to share the
+// multiprocessor: that one's weights arrive while this one waits and computes. With many outputs
+// blocks go through several tiles, and the weights of the next are always in flight.
 #include <algorithm>
 #include <type_traits>
 
@@ -14,24 +14,25 @@ namespace {
 template <int kRows, int kOutputs>
 struct Shape {
   static constexpr int kSums = kOutputs * kRows;
-  static constexpr int kAhead = kSums < 32 ? 3 : 2;  // chunks on their way
-  // Blocks that a multiprocessor has room for; a grid has two a multiprocessor at most.
+  static constexpr int kAhead = kSums < 32 ? 3 : 2;  // chunks in flight
+  // Blocks that fit a multiprocessor; a grid has at most two for each.
   static constexpr int kBlocks = kSums <= 4 && kOutputs == 2 ? 3 : 2;
 
   // Warps that share an output's inputs, so that each has few chunks.
   static int splits(int64_t inputs) {
     int splits = 1;
-    while (splits < kWarps && chunks_of(inputs) > kAhead * splits) splits *= 2;
+    while (splits < FewRowBlock::kWarps && chunks_of(inputs) > kAhead * splits) splits *= 2;
     return splits;
   }
   static size_t shared_bytes(int64_t inputs, bool with_norm) {
-    return 2 * kWarps * kSums * sizeof(float) + StagedRows<kRows>::bytes(inputs, with_norm);
+    return 2 * FewRowBlock::kWarps * kSums * sizeof(float) +
+           StagedRows<kRows>::bytes(inputs, with_norm);
   }
 };
 
-// Eight weights that lie side by side, zeros outside. They are read once and take no room in the
-// first cache. Volatile, or the compiler may put off to after a wait what is asked for before it;
-// without a branch, so that many are on their way at once.
+// Eight adjacent weights, zeros outside. They are read once and bypass the L1 cache. Volatile, or
+// the compiler may move the load behind a wait; without a branch, so that many are in flight at
+// once.
 __device__ __forceinline__ uint4 load_weights(const __nv_bfloat16* from, bool inside) {
   uint4 raw = {};
   asm volatile(
@@ -50,7 +51,7 @@ template <int kRows, int kOutputs>
 __device__ __forceinline__ void add_products(const StagedRows<kRows>& rows, int chunk,
                                              const uint4 (&weights)[kOutputs],
                                              float (&sums)[kOutputs * kRows]) {
-  const int k = chunk * kChunk + threadIdx.x % 32 * kPack;
+  const int k = chunk * FewRowBlock::kChunk + threadIdx.x % 32 * FewRowBlock::kPack;
   Pack<__nv_bfloat16> w[kOutputs];
 #pragma unroll
   for (int o = 0; o < kOutputs; ++o) w[o] = unpack(weights[o]);
@@ -60,31 +61,32 @@ __device__ __forceinline__ void add_products(const StagedRows<kRows>& rows, int 
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o)
 #pragma unroll
-      for (int j = 0; j < kPack; ++j)
+      for (int j = 0; j < FewRowBlock::kPack; ++j)
         sums[o * kRows + r] = fmaf(w[o].values[j], x.values[j], sums[o * kRows + r]);
   }
 }
 
 template <int kRows, int kOutputs>
-__global__ void __launch_bounds__(kThreads, Shape<kRows, kOutputs>::kBlocks)
+__global__ void __launch_bounds__(FewRowBlock::kThreads, Shape<kRows, kOutputs>::kBlocks)
     few_row_product(const __grid_constant__ FewRowProduct p, int splits) {
   using Sizes = Shape<kRows, kOutputs>;
   constexpr int kAhead = Sizes::kAhead, kSums = Sizes::kSums, kCopies = 32 / kSums;
   extern __shared__ float4 memory[];
-  float* partial = reinterpret_cast<float*>(memory);  // [2, kWarps, kSums]
-  const StagedRows<kRows> rows(p, memory + 2 * kWarps * kSums / 4);
+  float* partial = reinterpret_cast<float*>(memory);  // [2, FewRowBlock::kWarps, kSums]
+  const StagedRows<kRows> rows(p, memory + 2 * FewRowBlock::kWarps * kSums / 4);
   let_next_start();
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int split = warp % splits, group = warp / splits;
-  const int tile_outputs = kWarps / splits * kOutputs;
+  const int tile_outputs = FewRowBlock::kWarps / splits * kOutputs;
   const int64_t tiles = (p.outputs + tile_outputs - 1) / tile_outputs;
   const int chunks = chunks_of(p.inputs), share = (chunks + splits - 1) / splits;
   const int first_chunk = split * share;
 
   const auto load = [&](uint4(&to)[kOutputs], int64_t tile, int chunk) {
     const int64_t n = tile * tile_outputs + group * kOutputs;
-    const int64_t k = (first_chunk + chunk) * int64_t{kChunk} + lane * kPack;
+    const int64_t k =
+        (first_chunk + chunk) * int64_t{FewRowBlock::kChunk} + lane * FewRowBlock::kPack;
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o)
       to[o] = load_weights(static_cast<const __nv_bfloat16*>(p.weight) + (n + o) * p.inputs + k,
@@ -97,11 +99,11 @@ __global__ void __launch_bounds__(kThreads, Shape<kRows, kOutputs>::kBlocks)
   rows.load_norm();
 
   wait_for_inputs();
-  // The sum that scatter_sums leaves this lane with; one lane of one warp takes it to its end.
+  // The sum that scatter_sums leaves in this lane; one lane of one warp runs its epilogue.
   const int own = lane / kCopies, own_output = group * kOutputs + own / kRows;
   const bool first_copy = lane % kCopies == 0;
   const int64_t own_row = first_copy && split == 0 ? own % kRows : p.rows;
-  Ending ending(p, own_row, blockIdx.x * int64_t{tile_outputs} + own_output);
+  OutputEpilogue epilogue(p, own_row, blockIdx.x * int64_t{tile_outputs} + own_output);
   rows.load();
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -124,12 +126,12 @@ __global__ void __launch_bounds__(kThreads, Shape<kRows, kOutputs>::kBlocks)
       __syncthreads();
       if (split == 0)
         for (int s = 1; s < splits; ++s) sum += partial[(warp + s) * kSums + own];
-      // The other half: some may still read this one, but nobody that one.
+      // The other buffer: some warps may still read this one, but none that one.
       float* const halves = reinterpret_cast<float*>(memory);
-      partial = partial == halves ? halves + kWarps * kSums : halves;
+      partial = partial == halves ? halves + FewRowBlock::kWarps * kSums : halves;
     }
-    ending.store(p, own_row, tile * tile_outputs + own_output, sum);
-    ending = Ending(p, own_row, (tile + gridDim.x) * tile_outputs + own_output);
+    epilogue.store(p, own_row, tile * tile_outputs + own_output, sum);
+    epilogue = OutputEpilogue(p, own_row, (tile + gridDim.x) * tile_outputs + own_output);
   }
 }
 
@@ -137,12 +139,12 @@ template <int kRows, int kOutputs>
 cudaError_t launch_product(const FewRowProduct& p, int multiprocessors, cudaStream_t stream) {
   using Sizes = Shape<kRows, kOutputs>;
   const int splits = Sizes::splits(p.inputs);
-  const int64_t tile_outputs = kWarps / splits * kOutputs;
+  const int64_t tile_outputs = FewRowBlock::kWarps / splits * kOutputs;
   const int64_t tiles = (p.outputs + tile_outputs - 1) / tile_outputs;
   const int64_t blocks = std::min<int64_t>(tiles, 2 * multiprocessors);
-  return launch_overlapped(few_row_product<kRows, kOutputs>, dim3(static_cast<unsigned>(blocks)),
-                           kThreads, Sizes::shared_bytes(p.inputs, p.norm.weight != nullptr),
-                           stream, p, splits);
+  return launch_overlapped(
+      few_row_product<kRows, kOutputs>, dim3(static_cast<unsigned>(blocks)), FewRowBlock::kThreads,
+      Sizes::shared_bytes(p.inputs, p.norm.weight != nullptr), stream, p, splits);
 }
 
 // Calls body(integral_constant) with the kernel's number of rows.
@@ -154,7 +156,7 @@ auto with_rows(int64_t rows, const Body& body) {
   return body(std::integral_constant<int, 8>());
 }
 
-// What a block may have, so that a Hopper has room for two; 0 without a GPU.
+// Shared memory of a block such that two fit a multiprocessor of Hopper; 0 without a GPU.
 size_t shared_bytes_of_block() {
   constexpr int kMost = 112 << 10;
   int device = 0, bytes = 0;
@@ -168,12 +170,12 @@ size_t shared_bytes_of_block() {
 }  // namespace
 
 bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool with_norm) {
-  const size_t room = shared_bytes_of_block();
-  if (rows < 1 || rows > kFewRows || outputs < 1 || inputs < 1 || inputs % kPack != 0 ||
-      static_cast<size_t>(inputs) > room)
+  const size_t limit = shared_bytes_of_block();
+  if (rows < 1 || rows > kFewRows || outputs < 1 || inputs < 1 ||
+      inputs % FewRowBlock::kPack != 0 || static_cast<size_t>(inputs) > limit)
     return false;
   return with_rows(rows, [&](auto kernel_rows) {
-    return Shape<decltype(kernel_rows)::value, 4>::shared_bytes(inputs, with_norm) <= room;
+    return Shape<decltype(kernel_rows)::value, 4>::shared_bytes(inputs, with_norm) <= limit;
   });
 }
 

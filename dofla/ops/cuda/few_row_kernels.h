@@ -34,7 +34,7 @@ struct FewRowProduct {
   Element y_element;
 };
 
-// Whether there are few enough rows, which find room in a multiprocessor, and whole packs of eight
+// Whether there are few enough rows, which fit a multiprocessor, and whole packs of eight
 // inputs. x and weight must lie at multiples of 16 bytes.
 bool few_rows_fit(int64_t rows, int64_t inputs, int64_t outputs, bool with_norm);
 

@@ -18,7 +18,7 @@ struct RowsAt {
 using HeadRows = RowsAt<const void>;
 using HeadRowsOut = RowsAt<void>;
 
-// [B, H, T, D]; for room to grow, T counts the room.
+// [B, H, T, D], where T counts reserved rows too.
 template <class Data>
 RowsAt<Data> heads_then_tokens(Data* data, int64_t heads, int64_t tokens, int64_t width) {
   return {data, heads * tokens * width, tokens * width, width};

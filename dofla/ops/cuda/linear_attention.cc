@@ -57,13 +57,13 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
                                                    const AttentionTape& known,
-                                                   const GradientRoom& given) {
-  const GradientRoom room = whole_room(given, q, k);
+                                                   const GradientBuffers& given) {
+  const GradientBuffers buffers = allocate_missing(given, q, k);
   AttentionTape tape = known;
   if (!tape.log_sum.defined())
     tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum);
   const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
-  LinearAttentionGradients gradients = {room.q, room.k, room.v, like(features.z),
+  LinearAttentionGradients gradients = {buffers.q, buffers.k, buffers.v, like(features.z),
                                         like(features.log_alpha)};
   const LinearAttentionShape shape = shape_of(q, k);
   const LinearAttentionFeatures on_gpu = kernel_features(features);

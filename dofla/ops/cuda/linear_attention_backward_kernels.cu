@@ -80,15 +80,15 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
                                              void* workspace, cudaStream_t stream) {
   const FeatureParts f = feature_parts(s, features.counts);
   if (!f.valid) return cudaErrorInvalidValue;
-  const Workspace room(s, f, workspace);
+  const Workspace space(s, f, workspace);
   LinearBackwardArguments a = {};
   a.q = q, a.k = k, a.v = v, a.g = grad_out;
   a.grad_q = gradients.q, a.grad_k = gradients.k, a.grad_v = gradients.v;
-  a.part_q = room.q, a.part_k = room.k, a.part_v = room.v;
-  a.log_sum = log_sum, a.e = room.e;
+  a.part_q = space.q, a.part_k = space.k, a.part_v = space.v;
+  a.log_sum = log_sum, a.e = space.e;
   a.features = f.table;
   a.z = features.z, a.log_alpha = features.log_alpha;
-  a.grad_z = room.grad_z, a.grad_log_alpha = room.grad_log_alpha;
+  a.grad_z = space.grad_z, a.grad_log_alpha = space.grad_log_alpha;
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
   a.total = static_cast<int>(f.total);
@@ -101,7 +101,7 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
   a.packed_v = in_packs(gradients.v, s.element, s.width);
 
   const PartShape rows = {s.element, s.batch, s.heads, f.count, s.tokens, s.width};
-  cudaError_t status = launch_row_dots(rows, grad_out, out, room.e, stream);
+  cudaError_t status = launch_row_dots(rows, grad_out, out, space.e, stream);
   const auto then = [&](cudaError_t next) { status = next; };
   if (status == cudaSuccess)
     then(s.element == Element::kF32 ? launch_sweeps<float>(s, a, f.count, stream)
@@ -111,18 +111,18 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
     if (status == cudaSuccess)
       then(launch(add_up, dim3(blocks_for(size, 128)), 128, 0, stream, from, parts, size, to));
   };
-  sum(room.grad_z, f.total * s.width, gradients.z);
-  sum(room.grad_log_alpha, f.total, gradients.log_alpha);
-  if (status == cudaSuccess && room.q != nullptr)
-    then(launch_sum_parts(rows, f.parts, room.q, gradients.q, stream));
-  if (status == cudaSuccess && room.k != nullptr) {
+  sum(space.grad_z, f.total * s.width, gradients.z);
+  sum(space.grad_log_alpha, f.total, gradients.log_alpha);
+  if (status == cudaSuccess && space.q != nullptr)
+    then(launch_sum_parts(rows, f.parts, space.q, gradients.q, stream));
+  if (status == cudaSuccess && space.k != nullptr) {
     PartTable shared_by;  // parts of all query heads that share a key head
     for (int64_t h = 0; h <= s.key_heads; ++h) shared_by.first[h] = f.parts.first[h * a.group];
     PartShape key_rows = rows;
     key_rows.heads = s.key_heads;
-    then(launch_sum_parts(key_rows, shared_by, room.k, gradients.k, stream));
+    then(launch_sum_parts(key_rows, shared_by, space.k, gradients.k, stream));
     if (status == cudaSuccess)
-      then(launch_sum_parts(key_rows, shared_by, room.v, gradients.v, stream));
+      then(launch_sum_parts(key_rows, shared_by, space.v, gradients.v, stream));
   }
   return status;
 }

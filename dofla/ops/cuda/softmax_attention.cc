@@ -30,8 +30,8 @@ void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tensor& k,
                                                      const Tensor& v, const Tensor& grad_out,
                                                      const AttentionTape& known,
-                                                     const GradientRoom& given) {
-  GradientRoom room = whole_room(given, q, k);
+                                                     const GradientBuffers& given) {
+  GradientBuffers buffers = allocate_missing(given, q, k);
   AttentionTape tape = known;
   if (!tape.log_sum.defined()) {
     tape.out = Tensor(grad_out.shape(), q.dtype(), q.device());
@@ -39,13 +39,14 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
   }
   const SoftmaxAttentionShape shape = shape_of(q, k, k.size(2));
   Tensor workspace = workspace_of(softmax_attention_backward_workspace_bytes(shape), q);
-  cuda_check(launch_softmax_attention_backward(
-                 shape, heads_of(q), heads_of(k), heads_of(v),
-                 token_heads_of(std::as_const(tape.out)), floats(tape.log_sum),
-                 token_heads_of(grad_out), {heads_of(room.q), heads_of(room.k), heads_of(room.v)},
-                 workspace.mutable_raw(), stream_of(q)),
-             "softmax attention backward");
-  return {room.q, room.k, room.v};
+  cuda_check(
+      launch_softmax_attention_backward(
+          shape, heads_of(q), heads_of(k), heads_of(v), token_heads_of(std::as_const(tape.out)),
+          floats(tape.log_sum), token_heads_of(grad_out),
+          {heads_of(buffers.q), heads_of(buffers.k), heads_of(buffers.v)}, workspace.mutable_raw(),
+          stream_of(q)),
+      "softmax attention backward");
+  return {buffers.q, buffers.k, buffers.v};
 }
 
 }  // namespace

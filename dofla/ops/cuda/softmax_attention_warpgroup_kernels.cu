@@ -117,7 +117,7 @@ __device__ __forceinline__ void attend(const SoftmaxForwardArguments& a) {
     }
     commit_copies();
   };
-  // Waits for a tile. All are then done with the one two tiles before, which makes room.
+  // Waits for a tile. All warps have then finished the one two tiles before, whose stage is free.
   const auto await = [&](int tile) {
     wait_for_copies<kStages - 3>();
     show_to_warpgroups();

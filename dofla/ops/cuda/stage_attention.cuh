@@ -1,6 +1,6 @@
-// The attention stage: a block takes a head, and its warps the features side by side, twice as
-// many at a time as there are threads for four coordinates each. Heads begin at the last block: the
-// first ones are busy with what comes before.
+// The attention stage: one block a head, its warps side by side over the features, twice as many at
+// a time as there are threads for four coordinates each. Heads are assigned from the last block
+// down, because the first ones are busy with the stage before.
 #pragma once
 
 #include "dofla/ops/cuda/head_rows.cuh"
@@ -78,7 +78,8 @@ __device__ __forceinline__ StepToken await_token(const AttentionStage& s, int h,
   uint4 words[3] = {none, none, none};
   do {
     if (d < s.width)
-      words[0] = look_at_four(q), words[1] = look_at_four(k), words[2] = look_at_four(v);
+      words[0] = load_four_relaxed(q), words[1] = load_four_relaxed(k),
+      words[2] = load_four_relaxed(v);
   } while (!__all_sync(kWholeWarp, is_tagged(words[0], tag) && is_tagged(words[1], tag) &&
                                        is_tagged(words[2], tag)));
   StepToken token = {};
@@ -93,12 +94,12 @@ __device__ __forceinline__ StepToken await_token(const AttentionStage& s, int h,
 
 // Two features a thread.
 template <int kLanes>
-using StageRound = FeatureRound<kThreads, kLanes, 2>;
+using StageRound = FeatureRound<StageBlock::kConsumerThreads, kLanes, 2>;
 
 // Directions and sums come by way of the ring, directions first.
 template <int kLanes>
 __device__ __forceinline__ void load_round(StageRound<kLanes>& round, const AttentionStage& s,
-                                           int first, int count, TileRing& ring) {
+                                           int first, int count, RingBuffer& ring) {
   round.load_scalars(s.log_alpha + first, s.sums, first, count);
   ring.wait();
   const auto* z = reinterpret_cast<const float*>(ring.tile());
@@ -112,9 +113,9 @@ __device__ __forceinline__ void load_round(StageRound<kLanes>& round, const Atte
 }
 
 template <int kLanes>
-__device__ __forceinline__ void compute_attention(const AttentionStage& s, int64_t position,
-                                                  Tag tag, TileRing& ring, int& turn,
-                                                  FoundByWarps<kWarps, kLanes> (&found_in)[2]) {
+__device__ __forceinline__ void compute_attention(
+    const AttentionStage& s, int64_t position, Tag tag, RingBuffer& ring, int& buffer,
+    FoundByWarps<StageBlock::kConsumerWarps, kLanes> (&found_in)[2]) {
   StageRound<kLanes> round;
 #pragma unroll 1
   for (int h = first_head(); h < s.heads; h += gridDim.x) {
@@ -129,35 +130,37 @@ __device__ __forceinline__ void compute_attention(const AttentionStage& s, int64
       round.advance(token, count - start, found);
       if (start + round.kCount >= count) break;
       round.store(s.sums, first + start, count - start, s.width, true);
-      end_turn();
-      turn ^= 1;
+      end_step();
+      buffer ^= 1;
       ring.next();
     }
-    FoundByWarps<kWarps, kLanes>& by_warps = found_in[turn];
+    FoundByWarps<StageBlock::kConsumerWarps, kLanes>& by_warps = found_in[buffer];
     by_warps.put(found);
-    end_turn();
-    turn ^= 1;
+    end_step();
+    buffer ^= 1;
     ring.next();
     if (const int i = threadIdx.x; i < s.width)
-      hand_over(s.y, s.heads * s.width, h * s.width + i, by_warps.attended(i), tag);
+      publish(s.y, s.heads * s.width, h * s.width + i, by_warps.attended(i), tag);
     const int last = (count - 1) / round.kCount * round.kCount;
     round.store(s.sums, first + last, count - last, s.width, true);
   }
 }
 
-// The warp that ends products has nothing to do here but to come to the end of every turn.
+// The epilogue warp only takes part in the barriers here.
 template <int kLanes>
-__device__ __forceinline__ void end_attention(const AttentionStage& s, int& turn) {
+__device__ __forceinline__ void finish_attention(const AttentionStage& s, int& buffer) {
   for (int h = first_head(); h < s.heads; h += gridDim.x)
     for (int left = features_of(s, h).count; left > 0; left -= StageRound<kLanes>::kCount) {
-      end_turn();
-      turn ^= 1;
+      end_step();
+      buffer ^= 1;
     }
 }
 
-// Directions and sums of as many features as compute_attention takes at a time.
+// The producer warp's part: directions and sums of as many features as compute_attention uses at a
+// time.
 template <int kLanes>
-__device__ __forceinline__ void fill_attention(const AttentionStage& s, RingFiller& filler) {
+__device__ __forceinline__ void prefetch_attention(const AttentionStage& s,
+                                                   RingProducer& producer) {
   constexpr int kCount = StageRound<kLanes>::kCount;
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -166,12 +169,12 @@ __device__ __forceinline__ void fill_attention(const AttentionStage& s, RingFill
 #pragma unroll 1
     for (int start = 0; start < count; start += kCount) {
       const int bytes = min(kCount, count - start) * s.width * static_cast<int>(sizeof(float));
-      unsigned char* to = filler.begin(2 * bytes);
+      unsigned char* to = producer.begin(2 * bytes);
       if (lane < 2)
         bulk_copy(to + lane * bytes,
                   (lane == 0 ? s.z : s.sums.b) + static_cast<int64_t>(first + start) * s.width,
-                  bytes, filler.barrier());
-      filler.ring.next();
+                  bytes, producer.barrier());
+      producer.ring.next();
     }
   }
 }

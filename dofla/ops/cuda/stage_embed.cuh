@@ -1,4 +1,4 @@
-// The embedding stage: every block takes some of the coordinates.
+// The embedding stage: every block computes some of the coordinates.
 #pragma once
 
 #include "dofla/ops/cuda/stage_ring.cuh"
@@ -13,10 +13,11 @@ __device__ __forceinline__ void compute_embedding(const EmbedStage& s, int64_t i
   const auto at = [&](const void* table, int64_t row, int d) {
     return to_float(static_cast<const __nv_bfloat16*>(table)[row * s.width + d]);
   };
-  for (int d = first + threadIdx.x; d < min(first + share, s.width); d += kThreads) {
+  for (int d = first + threadIdx.x; d < min(first + share, s.width);
+       d += StageBlock::kConsumerThreads) {
     float value = at(s.tokens, id, d);
     if (s.positions != nullptr) value += at(s.positions, position, d);
-    hand_over(s.y, s.width, d, value, tag);
+    publish(s.y, s.width, d, value, tag);
   }
 }
 

@@ -1,5 +1,5 @@
-// A warp's part of the row that a product stage takes: waited for, normalised, and brought into the
-// form in which tensor cores take it.
+// A warp's part of the input row of a product stage: waited for, normalised, and converted to the
+// operands of tensor cores.
 #pragma once
 
 #include "dofla/ops/cuda/stage_ring.cuh"
@@ -8,10 +8,13 @@
 
 namespace dofla::cuda {
 
-constexpr int kChunk = 128;     // numbers that a warp looks at together
-constexpr int kMostChunks = 4;  // of a warp; where there is a norm, one
+// Numbers that a warp waits for together.
+struct InputChunk {
+  static constexpr int kSize = 128;
+  static constexpr int kMost = 4;  // chunks of a warp; one where there is a norm
+};
 
-// Four numbers a lane in every chunk; zeros behind the end of the warp's part.
+// Four numbers a lane in every chunk; zeros past the end of the warp's part.
 template <int kChunks>
 struct OwnInputs {
   int first, count;
@@ -26,7 +29,7 @@ struct OwnInputs {
         inverse_inputs(1 / static_cast<float>(p.inputs)) {}
 
   static __device__ __forceinline__ int at(int chunk) {
-    return chunk * kChunk + threadIdx.x % 32 * 4;
+    return chunk * InputChunk::kSize + threadIdx.x % 32 * 4;
   }
 
   __device__ __forceinline__ void await(const float* row, Tag tag) {
@@ -37,7 +40,7 @@ struct OwnInputs {
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         words[c] = make_uint4(tag, tag, tag, tag);
-        if (at(c) < count) words[c] = look_at_four(row + first + at(c));
+        if (at(c) < count) words[c] = load_four_relaxed(row + first + at(c));
       }
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) there = there && is_tagged(words[c], tag);
@@ -46,7 +49,7 @@ struct OwnInputs {
     for (int c = 0; c < kChunks; ++c) x[c] = at(c) < count ? untagged(words[c]) : float4{};
   }
 
-  // The norm's vectors lie in the slot at hand, one after the other.
+  // The norm's vectors are in the current slot, one after the other.
   __device__ __forceinline__ void load_norm(const ProductStage& p, const unsigned char* slot) {
     static_assert(kChunks == 1);
     const auto* vectors = reinterpret_cast<const float*>(slot) + first + at(0);
@@ -57,16 +60,17 @@ struct OwnInputs {
   }
 
   // From the moments of every warp's own part (how many, their mean, their squares around it)
-  // follow those of the row: exact, and in one turn.
+  // follow those of the row: exact, with one barrier.
   __device__ __forceinline__ void normalise(const ProductStage& p, float4* moments) {
-    static_assert(kChunks == 1 && kWarps == 16, "half a warp has the moments of one each");
+    static_assert(kChunks == 1 && StageBlock::kConsumerWarps == 16,
+                  "half a warp has the moments of one each");
     const float sum = (x[0].x + x[0].y) + (x[0].z + x[0].w);
     float mean = p.norm.centre ? warp_sum(sum) * inverse_count : 0;
     const float4 own = make_float4(x[0].x - mean, x[0].y - mean, x[0].z - mean, x[0].w - mean);
     const float squares = warp_sum(at(0) < count ? dot(own, own) : 0);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (lane == 0) moments[warp] = make_float4(static_cast<float>(count), mean, squares, 0);
-    end_turn();
+    end_step();
     const float4 part = moments[lane % 16];
     const auto over_warps = [](float value) {
 #pragma unroll
@@ -83,15 +87,15 @@ struct OwnInputs {
                        fmaf((x[0].w - mean) * scale, weight.w, bias.w));
   }
 
-  // As two rows of bf16 [2, room] in shared memory: what x is rounded to, and what that leaves.
-  __device__ __forceinline__ void split(__nv_bfloat16* to, int room) const {
+  // As two rows of bf16 [2, stride] in shared memory: x rounded, and the rounding error.
+  __device__ __forceinline__ void split(__nv_bfloat16* to, int stride) const {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      if (at(c) >= room) continue;
+      if (at(c) >= stride) continue;
       const uint2 high = make_uint2(pack_bf16(x[c].x, x[c].y), pack_bf16(x[c].z, x[c].w));
       const float2 xy = unpack_bf16(high.x), zw = unpack_bf16(high.y);
       *reinterpret_cast<uint2*>(to + at(c)) = high;
-      *reinterpret_cast<uint2*>(to + room + at(c)) = make_uint2(
+      *reinterpret_cast<uint2*>(to + stride + at(c)) = make_uint2(
           pack_bf16(x[c].x - xy.x, x[c].y - xy.y), pack_bf16(x[c].z - zw.x, x[c].w - zw.y));
     }
     __syncwarp();

@@ -1,7 +1,8 @@
 // One token of one sequence through a whole model in a single launch, on a Hopper GPU. The blocks
 // of the launch, one a multiprocessor, go through a list of stages together. Weights come to shared
-// memory in the background, stages ahead of their use, and what a stage computes goes to the others
-// number by number (tagged_row.cuh): no stage waits for the end of another, let alone for a launch.
+// memory in the background, stages ahead of their use, and blocks exchange what a stage computes
+// number by number (tagged_row.cuh): no stage waits for the end of another. docs/kernels.md, "The
+// persistent decode kernel".
 // The same input gives the same bits.
 #pragma once
 
@@ -72,14 +73,14 @@ struct StageList {
   int32_t most_warp_inputs;  // of all products
 };
 
-// How a product is shared out among blocks and warps; false where it does not fit. Inputs are whole
-// packs of eight.
+// Divides a product among blocks and warps; false where it does not fit. Inputs are whole packs of
+// eight.
 bool share_out(ProductStage& product, int blocks);
 
 // The blocks of a launch; 0 where the current device has no such kernel.
 int stage_list_blocks();
 
-// Whether stages leave room for each other in shared memory.
+// Whether shared memory is large enough for the stages.
 bool stage_list_fits(const StageList& list);
 
 // `tag` is 1, 0, 1, … from one launch to the next.

@@ -1,7 +1,9 @@
-// How the warps of a block share the work on a list of stages. Sixteen compute; one fills slots of
-// shared memory with what they will need, as far ahead as there is room; and one ends products: it
-// adds up what the sixteen found and hands it over, while they go on. They work in turns, one for
-// each slot, and all meet at the end of a turn: the slot is then free, and what was told is told.
+// How the warps of a block divide the work on a list of stages (docs/kernels.md, "The persistent
+// decode kernel"). Sixteen consumer warps compute. A producer warp prefetches what they will need
+// into the slots of a ring buffer in shared memory, as far ahead as there are free slots. An
+// epilogue warp adds up the partial sums of the consumers and publishes the results while they go
+// on. All warps of the block meet at a barrier after each slot: it is then free, and what was
+// written to shared memory is visible.
 #pragma once
 
 #include "dofla/ops/cuda/bulk_copy.cuh"
@@ -9,24 +11,29 @@
 
 namespace dofla::cuda {
 
-constexpr int kWarps = 16, kThreads = 32 * kWarps;  // that compute
-constexpr int kFillingWarp = kWarps, kEndingWarp = kWarps + 1;
-constexpr int kAllThreads = kThreads + 64;
+struct StageBlock {
+  static constexpr int kConsumerWarps = 16, kConsumerThreads = 32 * kConsumerWarps;
+  static constexpr int kProducerWarp = kConsumerWarps, kEpilogueWarp = kConsumerWarps + 1;
+  static constexpr int kThreads = kConsumerThreads + 64;
+  // Outputs of a tile; the epilogue warp has one lane for each.
+  static constexpr int kMostTileRows = 32;
+};
 
-// Room for a tile: 24 outputs of 768 inputs, six of 3072.
-constexpr int kSlotBytes = 38 << 10;
-constexpr int kMostSlots = 8;
-constexpr int kFewestSlots = 2;  // a product waits for its norm's vectors and a tile together
-// Outputs of a tile; one lane ends each.
-constexpr int kMostTileRows = 32;
+struct RingSlots {
+  // One holds a tile: 24 outputs of 768 inputs, six of 3072.
+  static constexpr int kBytes = 38 << 10;
+  static constexpr int kMost = 8;
+  static constexpr int kFewest = 2;  // a product needs its norm's vectors and a tile together
+};
 
-__device__ __forceinline__ void end_turn() {
+// The barrier after a slot.
+__device__ __forceinline__ void end_step() {
   __syncwarp();
   asm volatile("bar.sync 0;" ::: "memory");
 }
 
-// The slots as those see them that read: one after another.
-struct TileRing {
+// The ring buffer as its readers see it: one slot after another.
+struct RingBuffer {
   unsigned char* slots;
   uint64_t* full;  // [count]
   int count;
@@ -38,34 +45,38 @@ struct TileRing {
     slot = 0;
     odd ^= 1;
   }
-  // What is in the slot; a wait for it comes before.
-  __device__ __forceinline__ const unsigned char* tile() const { return slots + slot * kSlotBytes; }
+  // The contents of the slot, after wait().
+  __device__ __forceinline__ const unsigned char* tile() const {
+    return slots + slot * RingSlots::kBytes;
+  }
   __device__ __forceinline__ void wait() const { wait_for_phase(&full[slot], odd); }
 };
 
-// The same slots as the warp sees them that fills. It comes to the end of a turn when it has no
-// free slot left.
-struct RingFiller {
-  TileRing ring;
+// The ring buffer as the producer warp sees it. It takes part in the barrier after a slot only when
+// it has no free slot left.
+struct RingProducer {
+  RingBuffer ring;
   int filled = 0;  // slots that are not read yet
 
-  // Waits for a free slot. So many bytes will be copied to what it returns, for barrier().
+  // Waits for a free slot and returns it. So many bytes will be copied to it, signalled to
+  // barrier().
   __device__ __forceinline__ unsigned char* begin(int bytes) {
     if (filled == ring.count)
-      end_turn();
+      end_step();
     else
       ++filled;
     if (threadIdx.x % 32 == 0) arrive_expecting(&ring.full[ring.slot], bytes);
     __syncwarp();
-    return ring.slots + ring.slot * kSlotBytes;
+    return ring.slots + ring.slot * RingSlots::kBytes;
   }
   __device__ __forceinline__ uint64_t* barrier() const { return &ring.full[ring.slot]; }
   __device__ __forceinline__ void finish() {
-    for (; filled > 0; --filled) end_turn();
+    for (; filled > 0; --filled) end_step();
   }
 };
 
-// Every warp goes through the list by itself. The next stage is on its way while it is at one.
+// Every warp reads the list of stages by itself, and prefetches the next stage while it works on
+// one.
 struct StageReader {
   static constexpr int kWords = sizeof(Stage) / sizeof(uint32_t);
   static constexpr int kHeld = (kWords + 31) / 32;
@@ -75,10 +86,10 @@ struct StageReader {
   uint32_t* own;  // [kWords], in shared memory
   uint32_t held[kHeld];
 
-  __device__ __forceinline__ StageReader(const StageList& list, Stage* room)
+  __device__ __forceinline__ StageReader(const StageList& list, Stage* memory)
       : from(reinterpret_cast<const uint32_t*>(list.stages)),
         end(from + list.count * kWords),
-        own(reinterpret_cast<uint32_t*>(room)) {
+        own(reinterpret_cast<uint32_t*>(memory)) {
     load();
   }
 

@@ -1,7 +1,7 @@
-// Rows of float32 that blocks hand to each other while all of them run. The last bit of every
-// number says whether it is of this token or of the one before: who needs it looks until the bit is
-// right, and the number comes with the same look. A row is written once a token. There are several
-// copies of it, since all blocks looking at the same memory would be in each other's way.
+// Rows of float32 that blocks exchange while all of them run. The last bit of every number is a tag
+// that says whether it belongs to this token or to the one before: a reader polls the number until
+// its tag is right, and has the value with the same load. A row is written once a token. There are
+// several copies of it, so that not all blocks poll the same memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dofla::cuda {
 
-// 0 and 1 in turn, token after token.
+// Alternates between 0 and 1 from token to token.
 using Tag = uint32_t;
 
 __device__ __forceinline__ bool is_tagged(uint32_t word, Tag tag) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ bool is_tagged(uint4 words, Tag tag) {
          is_tagged(words.w, tag);
 }
 
-__device__ __forceinline__ uint4 look_at_four(const float* row) {
+__device__ __forceinline__ uint4 load_four_relaxed(const float* row) {
   uint4 words;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
@@ -38,7 +38,7 @@ __device__ __forceinline__ float4 untagged(uint4 words) {
   return make_float4(untagged(words.x), untagged(words.y), untagged(words.z), untagged(words.w));
 }
 
-__device__ __forceinline__ float await_tagged(const float* at, Tag tag) {
+__device__ __forceinline__ float wait_for_tagged(const float* at, Tag tag) {
   uint32_t word;
   do {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
@@ -46,13 +46,13 @@ __device__ __forceinline__ float await_tagged(const float* at, Tag tag) {
   return untagged(word);
 }
 
-// The copy that this block looks at, of a row of so many numbers.
+// The offset of the copy that this block reads, of a row of so many numbers.
 __device__ __forceinline__ int own_copy(int count) {
   return static_cast<int>(blockIdx.x % kRowCopies) * count;
 }
 
-// Writes number i of a row of `count`.
-__device__ __forceinline__ void hand_over(float* row, int count, int i, float x, Tag tag) {
+// Writes number i of a row of `count` to all copies.
+__device__ __forceinline__ void publish(float* row, int count, int i, float x, Tag tag) {
   const uint32_t word = (__float_as_uint(x) & ~1u) | tag;
 #pragma unroll
   for (int c = 0; c < kRowCopies; ++c)

@@ -7,7 +7,7 @@ namespace dofla {
 
 // Each may be a view, such as the columns of a projection's rows that the heads came from, or be
 // undefined for a new tensor.
-struct GradientRoom {
+struct GradientBuffers {
   Tensor q;  // [B, H, T, D]
   Tensor k;  // [B, Hkv, T, D]
   Tensor v;  // [B, Hkv, T, D]
@@ -15,11 +15,11 @@ struct GradientRoom {
 
 // With new tensors for what is undefined. Throws std::invalid_argument unless the rest goes with
 // the queries and keys.
-GradientRoom whole_room(const GradientRoom& room,
-                        const Tensor& q,   // [B, H, T, D]
-                        const Tensor& k);  // [B, Hkv, T, D]
+GradientBuffers allocate_missing(const GradientBuffers& buffers,
+                                 const Tensor& q,   // [B, H, T, D]
+                                 const Tensor& k);  // [B, Hkv, T, D]
 
-// Moves a gradient that was computed elsewhere to its room, if it has one.
-void move_into(const Tensor& room, Tensor& gradient);
+// Moves a gradient that was computed elsewhere to its buffer, if it has one.
+void move_into(const Tensor& buffer, Tensor& gradient);
 
 }  // namespace dofla
