@@ -75,6 +75,37 @@ void expect_slopes(AttentionCase c) {
   compare(c.v, found.v, "v");
 }
 
+// A score's rounding moves its weight; the sum over the keys rounds as well.
+double output_tolerance(const AttentionCase& c) {
+  const double norm = c.largest_norm();
+  const double score = test::float32_tolerance(c.width, 1, norm * norm / std::sqrt(c.width));
+  return c.largest_value() * (2 * score + test::float32_tolerance(c.tokens, 2, 1));
+}
+
+// 1000 keys are several tiles: sums of earlier ones are scaled down when a larger score comes.
+TEST(SoftmaxAttention, IsItsDefinition) {
+  for (const int64_t length : {1, 63, 64, 65, 1000}) {
+    const AttentionCase c = reference::random_case(
+        {.batch = 2, .key_heads = 2, .tokens = length, .width = 5, .counts = {1, 1, 1, 1}});
+    reference::expect_near(softmax_attention(c.q_tensor(), c.k_tensor(), c.v_tensor(), length),
+                           softmax_outputs(c), output_tolerance(c),
+                           fmt::format("{} tokens", length));
+  }
+}
+
+// With a cache the queries are those of the last tokens: 1, which has a loop of its own, or more.
+TEST(SoftmaxAttention, QueriesSeeWhatCameBefore) {
+  const AttentionCase c = reference::random_case({.tokens = 300, .width = 8, .counts = {1}});
+  const std::vector<double> all = softmax_outputs(c);
+  const Tensor q = c.q_tensor().reshape({c.tokens, c.width});
+  for (const int64_t last : {1, 7}) {
+    const Tensor queries = q.slice(c.tokens - last, c.tokens).reshape({1, 1, last, c.width});
+    reference::expect_near(softmax_attention(queries, c.k_tensor(), c.v_tensor(), c.tokens),
+                           {all.end() - last * c.width, all.end()}, output_tolerance(c),
+                           fmt::format("the last {}", last));
+  }
+}
+
 TEST(SoftmaxAttentionBackward, HasTheSlopesOfTheForward) {
   for (const int64_t length : {1, 63, 64, 65})
     expect_slopes(reference::random_case(

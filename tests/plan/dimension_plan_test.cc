@@ -76,9 +76,9 @@ TEST_F(DimensionPlanFile, HasTheFieldsThatUsersRead) {
 
 TEST(DimensionPlan, DimsOfUnequalHeadsAreTheirMean) {
   DimensionPlan plan;
-  plan.heads = {{1, 2, 6}, {4, 4, 4}};
+  plan.heads = {{1, 2, 6}, {4, 4, 3}};  // 3, and 3 2/3, which is rounded
   EXPECT_EQ(plan.dims(), (std::vector<int64_t>{3, 4}));
-  EXPECT_EQ(plan.mean(), 3.5);
+  EXPECT_DOUBLE_EQ(plan.mean(), 20.0 / 6);
 }
 
 // A layer that keeps its softmax attention has null where others have numbers.
