@@ -3,16 +3,18 @@
 #   make test      build everything and run every test
 #   make install   the binary, the library and its headers (PREFIX=/usr/local)
 #   make package   the same as a Debian package
-.PHONY: build demo build-tests test bench peers lint format fuzz packages install package clean
+.PHONY: build demo build-tests test bench peers lint format fuzz packages installable install package clean
 .DEFAULT_GOAL := build
 
 # CUDA=1 builds the GPU operations too.
 PRESET ?= $(if $(CUDA),cuda,release)
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
-# A first configuration leaves out what only tests and benchmarks need; they switch it on.
+# A first configuration is for building everything once: the sources of a folder together, and
+# without what only tests and benchmarks need; they switch it on.
 CONFIGURE = cmake --preset $(PRESET) \
-  $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DDOFLA_TESTS=OFF -DDOFLA_BENCH=OFF)
+  $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DDOFLA_TESTS=OFF -DDOFLA_BENCH=OFF \
+    -DDOFLA_SHARED=ON -DDOFLA_UNITY=ON)
 
 # The packages of every step, for a machine that is to do them all.
 packages:
@@ -68,8 +70,19 @@ fuzz:
 	@tools/install_packages.sh build lint
 	@tools/fuzz.sh $(SECONDS)
 
-install: build
-	@cmake --install $(BUILD)
+# What is installed: the binary, the libraries, the man pages.
+installable:
+	@tools/install_packages.sh build package
+	@$(CONFIGURE) >/dev/null
+	@cmake --build $(BUILD) --parallel $(JOBS) --target dofla_cli dofla dofla_shared man_pages
+
+# PREFIX=DIR installs there (left out: /usr/local).
+install: installable
+	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+# A Debian package, in out/.
+package: installable
+	@cpack --config $(BUILD)/CPackConfig.cmake -B out
 
 clean:
 	@rm -rf build

@@ -18,7 +18,7 @@ namespace {
 // An answer in seconds; all of the built-in text takes minutes.
 constexpr int64_t kBuiltInSequences = 16;
 
-struct Options {
+struct EvaluateArguments {
   ModelArgument model;
   DeviceOption device;
   TextArguments text;
@@ -38,7 +38,7 @@ OrderedJson to_json(const NextTokenLoss& result) {
 }
 
 // With a teacher: the student's loss and how much of the teacher is in it.
-void run_beside_teacher(const Options& options) {
+void run_beside_teacher(const EvaluateArguments& options) {
   const Checkpoint checkpoint(options.model.folder()), teacher_checkpoint(options.teacher);
   const Device device = options.device.get();
   const Transformer student = load_model(checkpoint, device);
@@ -71,7 +71,7 @@ void run_beside_teacher(const Options& options) {
       100 * result.top1_agreement, fmt::join(result.attention_error, " "), grouped(result.tokens)));
 }
 
-void run(const Options& options) {
+void run(const EvaluateArguments& options) {
   if (options.tasks.given())
     return options.tasks.run(options.model.folder(), options.device.get(), options.json);
   if (!options.teacher.empty()) return run_beside_teacher(options);
@@ -105,7 +105,7 @@ void run(const Options& options) {
 Command add_evaluate(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "evaluate", "Measure how well a model predicts text or answers questions");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EvaluateArguments>();
   options->model.add(*app);
   options->device.add(*app);
   options->text.add(*app, 0, kBuiltInSequences);

@@ -12,7 +12,7 @@
 namespace dofla::cli {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   ModelArgument model;
   DeviceOption device;
   std::string prompt;
@@ -29,7 +29,7 @@ TokenIds beginning(const ModelConfig& config) {
   fail("the model has no token to begin a text with: give --prompt or --ids");
 }
 
-TokenIds prompt_ids(const Options& options, const Transformer& model,
+TokenIds prompt_ids(const GenerateArguments& options, const Transformer& model,
                     const std::optional<Tokenizer>& tokenizer) {
   const ModelConfig& config = model.config();
   if (!options.ids.empty()) {
@@ -46,7 +46,7 @@ TokenIds prompt_ids(const Options& options, const Transformer& model,
 
 // The decoder reads a prompt first: SentencePiece tokenizers drop the space before the first word
 // of a text, which the first word of a continuation must keep.
-std::optional<StreamDecoder> decoder_after(const Options& options, const TokenIds& prompt,
+std::optional<StreamDecoder> decoder_after(const GenerateArguments& options, const TokenIds& prompt,
                                            const std::optional<Tokenizer>& tokenizer) {
   if (!tokenizer) return std::nullopt;
   StreamDecoder decoder(*tokenizer);
@@ -64,7 +64,7 @@ void print_remarks(const Generation& result, const TokenIds& prompt, int64_t con
                      result.tokens_per_second, prompt.size(), result.prompt_seconds));
 }
 
-void run(const Options& options) {
+void run(const GenerateArguments& options) {
   const Checkpoint checkpoint(options.model.folder());
   const std::optional<Tokenizer> tokenizer = options.prompt.empty()
                                                  ? find_tokenizer(checkpoint.folder())
@@ -128,7 +128,7 @@ void add_sampling_options(CLI::App& app, SamplerOptions& sampler) {
 
 Command add_generate(CLI::App& program) {
   CLI::App* app = program.add_subcommand("generate", "Continue a text");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateArguments>();
   options->model.add(*app);
   options->device.add(*app);
   CLI::Option* prompt = app->add_option(

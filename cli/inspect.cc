@@ -11,7 +11,7 @@
 namespace dofla::cli {
 namespace {
 
-struct Options {
+struct InspectArguments {
   ModelArgument model;
   bool json = false;
 };
@@ -49,7 +49,7 @@ std::string linear_lines(const FeatureSet& features) {
   return text;
 }
 
-void run(const Options& options) {
+void run(const InspectArguments& options) {
   const Checkpoint checkpoint(options.model.folder());
   const ModelConfig& config = checkpoint.config();
   const Parameters parameters = count_parameters(checkpoint);
@@ -77,7 +77,7 @@ void run(const Options& options) {
 
 Command add_inspect(CLI::App& program) {
   CLI::App* app = program.add_subcommand("inspect", "Show what a model is: its shape and size");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectArguments>();
   options->model.add(*app);
   add_json_flag(*app, options->json);
   app->footer(

@@ -11,13 +11,13 @@
 namespace dofla::cli {
 namespace {
 
-struct Options {
+struct ReportArguments {
   std::string dof, plan, out;
   LambdaOption lambda;
   bool json = false;
 };
 
-void run(const Options& options) {
+void run(const ReportArguments& options) {
   prepare_place(options.out);
   const DofTable table = load_dof_table(options.dof);
   ReportData data;
@@ -42,7 +42,7 @@ void run(const Options& options) {
 Command add_report(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("report", "Draw degrees of freedom and plan as a web page");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReportArguments>();
   app->add_option("DOF", options->dof, "file of dofla dof")->type_name("")->required();
   app->add_option("PLAN", options->plan, "file of dofla plan (may be left out)")->type_name("");
   add_out(*app, options->out, "the page; one file that needs no network", "F")->required();

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kLongestPattern = 1000;
 
-struct Options {
+struct ReproduceArguments {
   std::string suite, out, teacher, task_data, only;
   std::vector<std::string> data;
   DeviceOption device;
@@ -27,7 +27,7 @@ struct Options {
 };
 
 // The suite as its file has it, with what the command line says instead and what is built in.
-Suite complete(const Options& options) {
+Suite complete(const ReproduceArguments& options) {
   Suite suite = read_suite(options.suite);
   if (!options.teacher.empty()) suite.teacher = options.teacher;
   if (!options.data.empty()) suite.data.assign(options.data.begin(), options.data.end());
@@ -91,7 +91,7 @@ OrderedJson to_json(const Study& study, const MatrixOutcome& outcome, double sec
           {"seconds", seconds}};
 }
 
-void run(const Options& options) {
+void run(const ReproduceArguments& options) {
   const auto start = std::chrono::steady_clock::now();
   const fs::path out = options.out;
   const Suite suite = complete(options);
@@ -150,7 +150,7 @@ Command add_reproduce(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "reproduce",
       "Run a matrix of strategies, losses and baselines, and write the paper's tables");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReproduceArguments>();
   app->add_option("SUITE", options->suite, "JSON file that says what to run; see docs/reproduce.md")
       ->type_name("")
       ->required();

@@ -6,14 +6,14 @@
 namespace dofla::cli {
 namespace {
 
-struct Options {
+struct TokenizeArguments {
   ModelArgument model;
   std::string text;
   std::string file;
   bool json = false;
 };
 
-void run(const Options& options) {
+void run(const TokenizeArguments& options) {
   const Tokenizer tokenizer = Tokenizer::load(options.model.folder());
   const std::string text = options.file.empty() ? options.text : read_input(options.file);
   const TokenIds ids = tokenizer.encode(text);
@@ -27,7 +27,7 @@ void run(const Options& options) {
 
 Command add_tokenize(CLI::App& program) {
   CLI::App* app = program.add_subcommand("tokenize", "Turn text into a model's token ids");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TokenizeArguments>();
   options->model.add(*app);
   CLI::Option* text = app->add_option("--text", options->text, "the text itself");
   CLI::Option* file = app->add_option("--file", options->file,

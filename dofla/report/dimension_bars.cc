@@ -13,8 +13,9 @@
 namespace dofla {
 namespace {
 
-constexpr double kLeft = 30;
-constexpr double kRight = kChartWidth - 52;  // leaves room for the number behind the longest bar
+constexpr double kBarsLeft = 30;
+constexpr double kBarsRight =
+    kChartWidth - 52;  // leaves room for the number behind the longest bar
 
 struct HeadRange {
   double least, most;
@@ -48,14 +49,14 @@ std::string bar(const LayerPlan& layer, const Axis& x, const LayerRows& rows, in
   std::string svg = fmt::format(
       "<g class=\"mark bar\" {}><rect class=\"row\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:g}\" "
       "height=\"{:.1f}\"/>",
-      mark_attributes(s, 0, label_of(layer, s)), kLeft, rows.top(s), kChartWidth - kLeft,
+      mark_attributes(s, 0, label_of(layer, s)), kBarsLeft, rows.top(s), kChartWidth - kBarsLeft,
       rows.pitch);
   if (layer.heads.empty()) return svg + "</g>\n";
   const double mean = mean_dimension(layer);
   double end = x.at(mean);
   svg += fmt::format(
-      "<rect class=\"fill\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>", kLeft,
-      y - thickness / 2, std::max(0.0, end - kLeft), thickness);
+      "<rect class=\"fill\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>",
+      kBarsLeft, y - thickness / 2, std::max(0.0, end - kBarsLeft), thickness);
   if (heads_differ(layer)) {
     for (const int64_t m : layer.heads)
       svg += fmt::format("<circle class=\"head\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"/>",
@@ -96,7 +97,7 @@ std::string render_dimension_bars(const PlanSection& plan) {
     extent.include(mean_dimension(layer) + layer.spread);
     extent.include(head_range(layer).most);
   }
-  const Axis x(extent, kLeft, kRight);
+  const Axis x(extent, kBarsLeft, kBarsRight);
 
   std::string svg = open_chart("bars", rows.bottom + 56, "Feature dimension of every layer");
   svg += "<text class=\"axis-title\" x=\"0\" y=\"12\">layer</text>\n";
@@ -107,11 +108,11 @@ std::string render_dimension_bars(const PlanSection& plan) {
         tick.position, LayerRows::kTop, rows.bottom + 4, rows.bottom + 18, tick.label);
   svg += fmt::format(
       "<text class=\"axis-title middle\" x=\"{:g}\" y=\"{:.1f}\">feature dimension M</text>\n",
-      (kLeft + kRight) / 2, rows.bottom + 36);
+      (kBarsLeft + kBarsRight) / 2, rows.bottom + 36);
   for (int64_t s = 0; s < layers; ++s) {
     if (rows.labelled(s))
       svg += fmt::format("<text class=\"tick-label end\" x=\"{:g}\" y=\"{:.1f}\">{}</text>\n",
-                         kLeft - 7, rows.middle(s) + 3.5, s + 1);
+                         kBarsLeft - 7, rows.middle(s) + 3.5, s + 1);
     svg += bar(plan.layers[static_cast<size_t>(s)], x, rows, s);
   }
   if (has_place(Scale::kLinear, plan.cost))

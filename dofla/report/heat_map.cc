@@ -12,8 +12,8 @@
 namespace dofla {
 namespace {
 
-constexpr double kLeft = 30;
-constexpr double kRight = kChartWidth - 4;
+constexpr double kMapLeft = 30;
+constexpr double kMapRight = kChartWidth - 4;
 
 struct Colour {
   double red, green, blue;
@@ -58,7 +58,7 @@ std::string cell_text(double value) {
 
 std::string cell(const HeadDof& head, bool largest, const Axis& share, double width,
                  const LayerRows& rows, int64_t row, int64_t column) {
-  const double x = kLeft + width * static_cast<double>(column), y = rows.top(row);
+  const double x = kMapLeft + width * static_cast<double>(column), y = rows.top(row);
   const std::string label =
       fmt::format("Layer {}, head {}: {} degrees of freedom{}", row + 1, column + 1,
                   format_dof(head.dof, head.spread), largest ? ", the largest of its layer" : "");
@@ -83,7 +83,7 @@ std::string cell(const HeadDof& head, bool largest, const Axis& share, double wi
 }
 
 std::string colour_key(const Extent& extent, double top) {
-  const double left = kLeft + 60, right = kRight - 60;
+  const double left = kMapLeft + 60, right = kMapRight - 60;
   std::string svg = "<defs><linearGradient id=\"viridis\">";
   for (size_t i = 0; i < kViridis.size(); ++i)
     svg += fmt::format("<stop offset=\"{}\" stop-color=\"{}\"/>",
@@ -120,7 +120,7 @@ int64_t largest_head(const LayerDof& layer) {
 std::string render_heat_map(const DofSection& dof) {
   const LayerRows rows(static_cast<int64_t>(dof.layers.size()));
   const int64_t heads = most_heads(dof);
-  const double width = (kRight - kLeft) / static_cast<double>(std::max<int64_t>(heads, 1));
+  const double width = (kMapRight - kMapLeft) / static_cast<double>(std::max<int64_t>(heads, 1));
   Extent extent{Scale::kLog10};
   for (const LayerDof& layer : dof.layers)
     for (const HeadDof& head : layer.heads) extent.include(head.dof);
@@ -129,17 +129,17 @@ std::string render_heat_map(const DofSection& dof) {
   std::string svg = open_chart("heat-map", rows.bottom + 56, "Degrees of freedom of every head");
   svg += "<text class=\"axis-title\" x=\"0\" y=\"12\">layer</text>\n";
   svg += fmt::format("<text class=\"axis-title middle\" x=\"{:g}\" y=\"12\">head</text>\n",
-                     (kLeft + kRight) / 2);
+                     (kMapLeft + kMapRight) / 2);
   for (int64_t h = 0; h < heads; ++h)
     if (width >= 15 || (h + 1) % 4 == 0)
       svg += fmt::format("<text class=\"tick-label middle\" x=\"{:.1f}\" y=\"28\">{}</text>\n",
-                         kLeft + width * (static_cast<double>(h) + 0.5), h + 1);
+                         kMapLeft + width * (static_cast<double>(h) + 0.5), h + 1);
   for (int64_t s = 0; s < static_cast<int64_t>(dof.layers.size()); ++s) {
     const LayerDof& layer = dof.layers[static_cast<size_t>(s)];
     const int64_t largest = largest_head(layer);
     if (rows.labelled(s))
       svg += fmt::format("<text class=\"tick-label end\" x=\"{:g}\" y=\"{:.1f}\">{}</text>\n",
-                         kLeft - 7, rows.middle(s) + 3.5, s + 1);
+                         kMapLeft - 7, rows.middle(s) + 3.5, s + 1);
     for (int64_t h = 0; h < static_cast<int64_t>(layer.heads.size()); ++h)
       svg += cell(layer.heads[static_cast<size_t>(h)], h == largest, share, width, rows, s, h);
   }

@@ -44,7 +44,7 @@ inline bool is_newline(char c) {
 }
 
 // \s+(?!\S)|\s+ : the last space before a word goes with the word, unless it stands alone.
-size_t spaces_end(std::string_view text, size_t at) {
+size_t space_run_end(std::string_view text, size_t at) {
   const size_t end = skip(text, at, CharClass::kSpace);
   if (end == text.size()) return end;
   const size_t last = character_before(text, end);
@@ -82,7 +82,7 @@ size_t gpt2_word_end(std::string_view text, size_t at) {
     if (const size_t length = contraction<false>(text, at); length > 0) return at + length;
   const size_t start = text[at] == ' ' && at + 1 < text.size() ? at + 1 : at;
   const Look first = look(text, start);
-  if (first.kind == CharClass::kSpace) return spaces_end(text, at);
+  if (first.kind == CharClass::kSpace) return space_run_end(text, at);
   return skip(text, start + first.length, first.kind);
 }
 
@@ -116,7 +116,7 @@ size_t llama3_word_end(std::string_view text, size_t at) {
   const std::string_view spaces = text.substr(at, skip(text, at, CharClass::kSpace) - at);
   if (const size_t newline = spaces.find_last_of("\r\n"); newline != spaces.npos)
     return at + newline + 1;
-  return spaces_end(text, at);
+  return space_run_end(text, at);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace dofla {
 namespace {
 
-Question to_question(const JsonRecord& record) {
+Question arc_question(const JsonRecord& record) {
   const JsonRecord question = record.member("question");
   const auto choices = question.object.find("choices");
   if (choices == question.object.end() || !choices->is_array() || choices->size() < 2)
@@ -34,7 +34,7 @@ Question to_question(const JsonRecord& record) {
 
 std::vector<Question> read_arc(const fs::path& file) {
   std::vector<Question> questions;
-  for (const JsonRecord& record : read_json_lines(file)) questions.push_back(to_question(record));
+  for (const JsonRecord& record : read_json_lines(file)) questions.push_back(arc_question(record));
   return questions;
 }
 

@@ -7,7 +7,7 @@
 namespace dofla {
 namespace {
 
-Question to_question(const JsonRecord& record) {
+Question winogrande_question(const JsonRecord& record) {
   const std::string& sentence = record.text("sentence");
   const size_t gap = sentence.find('_');
   if (gap == sentence.npos)
@@ -27,7 +27,8 @@ Question to_question(const JsonRecord& record) {
 
 std::vector<Question> read_winogrande(const fs::path& file) {
   std::vector<Question> questions;
-  for (const JsonRecord& record : read_json_lines(file)) questions.push_back(to_question(record));
+  for (const JsonRecord& record : read_json_lines(file))
+    questions.push_back(winogrande_question(record));
   return questions;
 }
 

@@ -48,7 +48,7 @@ int64_t word_index(const JsonRecord& target) {
   return index->get<int64_t>();
 }
 
-Question to_question(const JsonRecord& record) {
+Question wsc_question(const JsonRecord& record) {
   const JsonRecord target = record.member("target");
   const std::string &noun = target.text("span1_text"), &pronoun = target.text("span2_text");
   const int64_t index = word_index(target);
@@ -75,7 +75,7 @@ Question to_question(const JsonRecord& record) {
 
 std::vector<Question> read_wsc(const fs::path& file) {
   std::vector<Question> questions;
-  for (const JsonRecord& record : read_json_lines(file)) questions.push_back(to_question(record));
+  for (const JsonRecord& record : read_json_lines(file)) questions.push_back(wsc_question(record));
   return questions;
 }
 
