@@ -82,7 +82,7 @@ install: installable
 
 # A Debian package, in out/.
 package: installable
-	@cpack --config $(BUILD)/CPackConfig.cmake -B out
+	@cpack --config $(BUILD)/CPackConfig.cmake -B out && rm -r out/_CPack_Packages
 
 clean:
 	@rm -rf build

@@ -70,6 +70,8 @@ class Package(unittest.TestCase):
     def try_example(self, name, program):
         assets = self.prefix / ASSETS
         arguments, expected = {
+            "distill": ([assets / "wiki-mini", assets / "wikipedia.jsonl.zst", self.folder / "linear", 2],
+                        r"^teacher [1-9]\.\d+, student [1-9]\.\d+ nats"),
             "generate": ([assets / "wiki-mini", "The river flows"], r"^The river flows.{20,}"),
         }[name]
         self.assertRegex(run(program, *arguments), expected)
