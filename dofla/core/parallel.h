@@ -1,8 +1,8 @@
-// Loops over the cores, on the one OpenMP runtime that oneDNN and OpenBLAS use too.
+// Loops over the cores, on the one OpenMP runtime that oneDNN and OpenBLAS use too. Whether a loop
+// is worth a team of threads is watched while the program runs: team_watch.h.
 #pragma once
 
 #include <cstdint>
-#include <exception>
 
 #include <omp.h>
 
@@ -25,28 +25,32 @@ class SingleThreaded {
   const int before_ = thread_count();
 };
 
-// Calls body(i) for every i in [0, count), each exactly once, in no particular order. The first
-// exception thrown by a body is thrown again here once all are done.
+// What both loops below are: calls range(body, begin, end) for consecutive ranges of `share`
+// indices that together are [0, count).
+using LoopRange = void (*)(const void* body, int64_t begin, int64_t end);
+void run_loop(int64_t count, int64_t share, LoopRange range, const void* body);
+
 template <class Body>
-void parallel_for(int64_t count, const Body& body) {
-  std::exception_ptr error;
-#pragma omp parallel for schedule(dynamic, 1) if (count > 1)
-  for (int64_t i = 0; i < count; ++i) {
-    try {
-      body(i);
-    } catch (...) {
-#pragma omp critical(dofla_parallel_for)
-      if (!error) error = std::current_exception();
-    }
-  }
-  if (error) std::rethrow_exception(error);
+LoopRange range_of(const Body&) {
+  return [](const void* body, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) (*static_cast<const Body*>(body))(i);
+  };
 }
 
-// The same for many cheap bodies that cannot throw: each core takes one contiguous share.
+// Calls body(i) for every i in [0, count), each exactly once, in no particular order. After an
+// exception no further ones begin, and the first exception is thrown again here once all have
+// ended.
+template <class Body>
+void parallel_for(int64_t count, const Body& body) {
+  run_loop(count, 1, range_of(body), &body);
+}
+
+// The same for many cheap bodies: each core takes them by contiguous shares.
 template <class Body>
 void parallel_rows(int64_t count, const Body& body) {
-#pragma omp parallel for schedule(static) if (count > 8)
-  for (int64_t i = 0; i < count; ++i) body(i);
+  constexpr int64_t kFew = 8;
+  const int64_t shares = count > kFew ? 4 * thread_count() : 1;
+  run_loop(count, (count + shares - 1) / shares, range_of(body), &body);
 }
 
 }  // namespace dofla
