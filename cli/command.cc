@@ -82,6 +82,11 @@ TextArguments::Sequences TextArguments::open(const fs::path& model_folder,
   return ids_.empty() ? open_files(model_folder, config, progress) : open_ids(config);
 }
 
+std::vector<std::string> TextArguments::files() const {
+  if (!ids_.empty()) return {ids_};
+  return data_.empty() ? std::vector<std::string>{built_in_text().string()} : data_;
+}
+
 std::vector<TokenIds> TextArguments::read(const Checkpoint& checkpoint,
                                           const Progress& progress) const {
   if (!ids_.empty()) return read_id_file(checkpoint.config(), true);
@@ -125,9 +130,8 @@ TextArguments::Sequences TextArguments::open_files(const fs::path& model_folder,
                                  .most = most_sequences(),
                                  .vocabulary = config.vocabulary,
                                  .documents = {.skip_bad_lines = skip_bad_lines_}};
-  std::vector<fs::path> paths(data_.begin(), data_.end());
-  if (paths.empty()) paths.push_back(built_in_text());
-  const TextFiles files(std::move(paths));
+  const std::vector<std::string> names = this->files();
+  const TextFiles files({names.begin(), names.end()});
   const auto tokenizer = std::make_shared<Tokenizer>(Tokenizer::load(model_folder));
   const Encode encode = [tokenizer](std::string_view text) { return tokenizer->encode(text); };
 

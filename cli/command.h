@@ -60,6 +60,7 @@ class TextArguments {
   // amount of work is known; `next` then reads it again.
   Sequences open(const fs::path& model_folder, const ModelConfig& config,
                  const Progress& progress) const;
+  std::vector<std::string> files() const;  // that are read
   // Says so if it was this program that chose how many sequences were used, not the user.
   void remark_on_default(int64_t sequences) const;
   // All of them at once, to train on: with --ids they must have one length.

@@ -100,23 +100,19 @@ void estimate(const Options& options, const Checkpoint& checkpoint, const Distil
                   with_bytes_unit(bytes)));
 }
 
-void run(const Options& options) {
+void run(const Options& options, const Checkpoint& checkpoint, const std::atomic<bool>* stop) {
   const auto start = std::chrono::steady_clock::now();
-  const Checkpoint checkpoint(options.model.folder());
-  if (is_linear(checkpoint))
-    fail("{}: is a linear-attention model already; distil its teacher",
-         checkpoint.folder().string());
   Distilled result;
   DistillOptions job;
   {
-    ProgressBar bar;
+    ProgressBar bar(stop);
     const DistillText text = read_text(options, checkpoint, bar.progress());
     job = complete(options, checkpoint, text);
     if (options.dry_run) return estimate(options, checkpoint, text, job);
-    options.training.check_places();
-    result = distill(checkpoint, text, job, bar.progress());
+    result = distill(checkpoint, text, job, options.training.logged(bar.progress()));
   }
   NewFolder out(options.training.out());
+  job.run.update(provenance(options.text.files()));
   write_linear_model(out.path(), checkpoint, result.features, job.run);
   write_distill_report(out.path(), checkpoint, job, result);
   out.commit();
@@ -127,6 +123,15 @@ void run(const Options& options) {
   print(distill_table(checkpoint, job, result, seconds));
   remark(fmt::format("{0}: model, dof.json and plan.json; open {0}/report.html",
                      options.training.out()));
+}
+
+void run(const Options& options) {
+  const Checkpoint checkpoint(options.model.folder());
+  if (is_linear(checkpoint))
+    fail("{}: is a linear-attention model already; distil its teacher",
+         checkpoint.folder().string());
+  if (options.dry_run) return run(options, checkpoint, nullptr);
+  options.training.guard([&](const std::atomic<bool>* stop) { run(options, checkpoint, stop); });
 }
 
 void add_feature_options(CLI::App& app, Options& options) {

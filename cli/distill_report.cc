@@ -6,6 +6,7 @@
 
 #include "dofla/core/version.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/report/facts.h"
 #include "dofla/report/from_dof_table.h"
 #include "dofla/report/page.h"
 
@@ -31,6 +32,9 @@ TrainingSection training_section(const Checkpoint& teacher, const DistillOptions
     for (size_t layer = 0; layer < section.layer_loss.size(); ++layer)
       section.layer_loss[layer].push_back(
           {static_cast<double>(step + 1), result.history.loss[step][layer]});
+  section.floor = result.floor;
+  section.floor_name = job.direct ? "the teacher's loss" : "the entropy of the teacher's attention";
+  section.layer_error = result.comparison.attention_error;
   section.teacher_loss = result.comparison.teacher_loss;
   section.student_loss = result.comparison.student_loss;
   section.kl = result.comparison.kl;
@@ -62,6 +66,10 @@ std::string distill_table(const Checkpoint& teacher, const DistillOptions& job,
       with_bytes_unit(cache_bytes(teacher.config(), context)), grouped(context));
   text += fmt::format("layer error    {:.3f}  of each layer's attention output, relative\n",
                       fmt::join(compared.attention_error, " "));
+  if (const auto layers = layers_worse_than_nothing(compared.attention_error); !layers.empty())
+    text +=
+        fmt::format("               layer {}: an error above 1, worse than an output of zeros\n",
+                    fmt::join(layers, ", "));
   text += fmt::format("training       {} steps of the {} loss, {} tokens/s; {:.0f} s in all\n",
                       job.train.steps, loss_name(job),
                       grouped(static_cast<int64_t>(training_rate(result))), seconds);
@@ -95,6 +103,7 @@ void write_distill_report(const fs::path& folder, const Checkpoint& teacher,
   data.title = "Distillation of " + fs::absolute(teacher.folder()).filename().string();
   data.model = to_string(identity_of(config));
   data.version = version();
+  data.command = job.run.value("command", "");
   data.plan = from_dimension_plan(result.plan, result.dof ? &*result.dof : nullptr);
   data.training = training_section(teacher, job, result);
   if (result.dof) {
@@ -102,7 +111,7 @@ void write_distill_report(const fs::path& folder, const Checkpoint& teacher,
     save_dof_table(folder / "dof.json", *result.dof);
   }
   for (const auto& [key, value] : job.run.items())
-    if (key != "dims")
+    if (key != "dims" && key != "command")
       data.facts.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
   save_dimension_plan(folder / "plan.json", result.plan);
   write_whole(folder / "report.html", render_page(data));

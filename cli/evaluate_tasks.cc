@@ -86,7 +86,7 @@ void TaskArguments::run(const fs::path& model_folder, const Device& device, bool
     const auto encoded = encode_questions(entry.questions, encode, model.config());
     entry.result = evaluate_task(model, encoded, [&](ProgressUpdate update) {
       update.stage = entry.task->name;
-      draw(update);
+      draw.tell(update);
     });
     if (entry.result.not_finite == entry.result.questions)
       require_finite_scores(model, encoded.front());

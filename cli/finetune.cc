@@ -18,11 +18,14 @@ struct Options {
 };
 
 void run(const Options& options) {
-  options.all.training.check_places();
-  if (options.task.given())
-    options.task.run(options.all);
-  else
-    options.text.run(options.all);
+  options.all.training.guard([&](const std::atomic<bool>* stop) {
+    FinetuneArguments arguments = options.all;
+    arguments.stop = stop;
+    if (options.task.given())
+      options.task.run(arguments);
+    else
+      options.text.run(arguments);
+  });
 }
 
 std::string settings_row(std::string_view name, const FinetuneOptions& options) {
@@ -97,14 +100,16 @@ double Finetuned::loss(size_t epoch) const {
 
 Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
                              Transformer& model, const Lessons& lessons, const FinetuneOptions& job,
-                             const MakeJudge& make_judge) {
+                             const std::vector<std::string>& data, const MakeJudge& make_judge) {
   const auto start = std::chrono::steady_clock::now();
   Finetuned tuned;
   {
-    ProgressBar bar;
-    tuned.result = finetune(model, lessons, job, make_judge(bar.progress()), bar.progress());
+    ProgressBar bar(arguments.stop);
+    tuned.result = finetune(model, lessons, job, make_judge(bar.progress()),
+                            arguments.training.logged(bar.progress()));
   }
   NewFolder out(arguments.training.out());
+  tuned.result.run.update(provenance(data));
   write_trained_model(out.path(), checkpoint, model, tuned.result.run);
   out.commit();
   fs::remove(job.checkpoint);
@@ -118,8 +123,20 @@ void print_skipped(const FinetuneResult& result) {
 }
 
 void remark_on_kept(const FinetuneArguments& arguments, const Finetuned& tuned) {
-  remark(fmt::format("{}: the model of epoch {}; {:.0f} s", arguments.training.out(),
-                     tuned.result.kept + 1, tuned.seconds));
+  const FinetuneResult& result = tuned.result;
+  if (result.kept == 0)
+    remark("every epoch is worse than the model was before: it is kept as it was");
+  else if (result.is_worse())
+    remark("the model is worse than before training: the last epoch is kept, as the paper does");
+  remark(fmt::format(
+      "{}: the model {}; {:.0f} s", arguments.training.out(),
+      result.kept == 0 ? "as it was before training" : fmt::format("of epoch {}", result.kept),
+      tuned.seconds));
+}
+
+std::string epoch_label(const FinetuneResult& result, int64_t epoch) {
+  return fmt::format("{}{}", epoch == 0 ? "before" : std::to_string(epoch),
+                     epoch == result.kept ? " kept" : "");
 }
 
 Command add_finetune(CLI::App& program) {
@@ -137,7 +154,8 @@ Command add_finetune(CLI::App& program) {
       "log-likelihoods, and the model is judged by the questions that published figures are of.\n"
       "Without, it learns to predict the next token of a text, and is judged by the windows held\n"
       "out: what a student lost to its teacher comes back this way. It is judged before training\n"
-      "and after every epoch, and the best epoch is kept. DIR is a complete model folder that\n"
+      "and after every epoch, and the best epoch is kept; should all be worse than the model was\n"
+      "before, it is kept as it was, and that is said. DIR is a complete model folder that\n"
       "inspect, evaluate and generate take. While training, the run is kept in DIR.training:\n"
       "after an interruption of any kind, --resume with the same options goes on, on the device\n"
       "that it began on, and ends in the same weights. Weights, gradients and optimizer are in\n"
@@ -153,7 +171,8 @@ Command add_finetune(CLI::App& program) {
       "\"acc_norm_stderr\",\n"
       "   \"truncated\", \"not_finite\"}, \"epochs\": [{\"loss\", and as before}], \"kept\", "
       "\"seconds\"};\n"
-      "   kept is the number of the epoch, counted from 1. On text: {\"train_windows\",\n"
+      "   kept is the number of the epoch, 0 if all were worse than before training. On text:\n"
+      "   {\"train_windows\",\n"
       "   \"held_out_windows\", \"steps\", \"skipped_steps\", \"before\": {\"held_out_loss\"},\n"
       "   \"epochs\": [{\"loss\", \"held_out_loss\"}], \"kept\", \"seconds\"}");
   return {app, [options] { run(*options); }};

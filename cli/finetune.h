@@ -21,6 +21,7 @@ struct FinetuneArguments {
   std::optional<double> learning_rate, feature_rate;
   FinetuneOptions job;
   bool json = false;
+  const std::atomic<bool>* stop = nullptr;  // TrainingRun::guard
 
   // The options as given, and where they are not those of `otherwise`.
   FinetuneOptions complete(const FinetuneOptions& otherwise) const;
@@ -59,11 +60,15 @@ struct Finetuned {
   double loss(size_t epoch) const;  // the mean of its steps, without those that were skipped
 };
 
-// Trains and writes the model's folder. A judge tells of its own progress.
+// Trains and writes the model's folder; `data` are the files that were read. A judge tells of its
+// own progress.
 using MakeJudge = std::function<Judge(const Progress& progress)>;
 Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
                              Transformer& model, const Lessons& lessons, const FinetuneOptions& job,
-                             const MakeJudge& make_judge);
+                             const std::vector<std::string>& data, const MakeJudge& make_judge);
+
+// How a table names the beginning (0) and the epochs.
+std::string epoch_label(const FinetuneResult& result, int64_t epoch);
 
 // What a table ends with.
 void print_skipped(const FinetuneResult& result);

@@ -30,7 +30,7 @@ OrderedJson to_json(const std::string& task, const Questions& train, const Finet
           {"skipped_steps", result.skipped()},
           {"before", accuracy_json(result.before.answers)},
           {"epochs", std::move(epochs)},
-          {"kept", result.kept + 1},
+          {"kept", result.kept},
           {"seconds", tuned.seconds}};
 }
 
@@ -39,18 +39,18 @@ void print_table(const std::string& task, const FinetuneOptions& job, const Ques
   const FinetuneResult& result = tuned.result;
   const auto row = [](const std::string& epoch, const std::string& loss,
                       const TaskResult& answers) {
-    print(fmt::format("{:<10} {:>8}  {:>14}  {:>14}\n", epoch, loss, percent(answers.acc),
+    print(fmt::format("{:<11} {:>8}  {:>14}  {:>14}\n", epoch, loss, percent(answers.acc),
                       percent(answers.acc_norm)));
   };
   print(fmt::format("{}: {} of {}, {} of {}, learning rate {:g}; accuracy on {} of {}\n", task,
                     counted(train.count(), "question"), train.split,
                     counted(static_cast<int64_t>(result.loss.size()), "step"), job.batch,
                     job.learning_rate, counted(judged.count(), "question"), judged.split));
-  print(fmt::format("{:<10} {:>8}  {:>14}  {:>14}\n", "epoch", "loss", "acc", "acc_norm"));
-  row("before", "", result.before.answers);
+  print(fmt::format("{:<11} {:>8}  {:>14}  {:>14}\n", "epoch", "loss", "acc", "acc_norm"));
+  row(epoch_label(result, 0), "", result.before.answers);
   for (size_t i = 0; i < result.epochs.size(); ++i)
-    row(fmt::format("{}{}", i + 1, static_cast<int64_t>(i) == result.kept ? " kept" : ""),
-        fmt::format("{:.4f}", tuned.loss(i)), result.epochs[i].answers);
+    row(epoch_label(result, static_cast<int64_t>(i) + 1), fmt::format("{:.4f}", tuned.loss(i)),
+        result.epochs[i].answers);
   print_skipped(result);
 }
 
@@ -99,11 +99,10 @@ void FinetuneTask::run(const FinetuneArguments& arguments) const {
     };
   };
   const Finetuned tuned =
-      finetune_and_write(arguments, checkpoint, model, lessons_of(train.all), job, judge);
+      finetune_and_write(arguments, checkpoint, model, lessons_of(train.all), job, {data_}, judge);
   const int64_t context = model.config().context;
-  const auto kept = static_cast<size_t>(tuned.result.kept);
   remark_on_truncated(fmt::format("{}, {}", task.name, train.split), train.truncated(), context);
-  remark_on(fmt::format("{}, {}", task.name, judged.split), tuned.result.epochs[kept].answers,
+  remark_on(fmt::format("{}, {}", task.name, judged.split), tuned.result.kept_judgement().answers,
             context);
   if (arguments.json) return print_json(to_json(task_, train, tuned));
   print_table(task_, job, train, judged, tuned);

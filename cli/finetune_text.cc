@@ -41,7 +41,7 @@ OrderedJson to_json(const DistillText& text, const Finetuned& tuned) {
           {"skipped_steps", result.skipped()},
           {"before", {{"held_out_loss", -result.before.score}}},
           {"epochs", std::move(epochs)},
-          {"kept", result.kept + 1},
+          {"kept", result.kept},
           {"seconds", tuned.seconds}};
 }
 
@@ -54,13 +54,12 @@ void print_table(const DistillText& text, const FinetuneOptions& job, const Fine
                     windows(text.train), text.train.front().size(),
                     counted(static_cast<int64_t>(result.loss.size()), "step"), job.batch,
                     job.learning_rate, windows(text.held_out)));
-  print(fmt::format("{:<10} {:>8}  {:>8}\n", "epoch", "loss", "held out"));
-  print(fmt::format("{:<10} {:>8}  {:>8.4f}\n", "before", "", -result.before.score));
+  print(fmt::format("{:<11} {:>8}  {:>8}\n", "epoch", "loss", "held out"));
+  print(fmt::format("{:<11} {:>8}  {:>8.4f}\n", epoch_label(result, 0), "", -result.before.score));
   for (size_t i = 0; i < result.epochs.size(); ++i)
-    print(fmt::format(
-        "{:<10} {:>8.4f}  {:>8.4f}\n",
-        fmt::format("{}{}", i + 1, static_cast<int64_t>(i) == result.kept ? " kept" : ""),
-        tuned.loss(i), -result.epochs[i].score));
+    print(fmt::format("{:<11} {:>8.4f}  {:>8.4f}\n",
+                      epoch_label(result, static_cast<int64_t>(i) + 1), tuned.loss(i),
+                      -result.epochs[i].score));
   print_skipped(result);
 }
 
@@ -95,7 +94,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   const Checkpoint checkpoint(arguments.model.folder());
   DistillText text;
   {
-    ProgressBar bar;
+    ProgressBar bar(arguments.stop);
     text = split_held_out(text_.read(checkpoint, bar.progress()), held_out_);
   }
   job.run = {{"sequence_length", text.train.front().size()},
@@ -119,9 +118,9 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
       return judge_by(text.held_out, now, progress);
     };
   };
-  const Finetuned tuned =
-      finetune_and_write(arguments, checkpoint, model,
-                         lessons_of(text.train, teacher ? &*teacher : nullptr), job, judge);
+  const Finetuned tuned = finetune_and_write(arguments, checkpoint, model,
+                                             lessons_of(text.train, teacher ? &*teacher : nullptr),
+                                             job, text_.files(), judge);
   if (arguments.json) return print_json(to_json(text, tuned));
   print_table(text, job, tuned);
   remark_on_kept(arguments, tuned);

@@ -1,15 +1,16 @@
 // dofla: one binary, one subcommand a stage. Everything that goes wrong ends here, as one line on
-// standard error: exit 1, or 2 when the command line itself is wrong.
+// standard error: exit 1, 2 when the command line itself is wrong, 128 + N after signal N.
 #include <csignal>
 #include <memory>
 #include <new>
 #include <optional>
 
 #include <omp.h>
-#include <unistd.h>
 
 #include "cli/bus_error.h"
 #include "cli/command.h"
+#include "cli/interruption.h"
+#include "cli/invocation.h"
 #include "cli/output.h"
 #include "dofla/core/error.h"
 #include "dofla/core/version.h"
@@ -19,16 +20,6 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
-constexpr int kInterrupted = 128 + SIGINT;
-
-// Leaves the terminal at the start of a line. Nothing needs to be undone: files appear whole or not
-// at all.
-void leave_on_interrupt(int) {
-  if (::isatty(STDERR_FILENO) == 1) {
-    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, "\n", 1);
-  }
-  ::_exit(kInterrupted);
-}
 
 // The subcommand that the user was in, for messages: "dofla evaluate".
 std::string invoked_name(const CLI::App& program) {
@@ -119,10 +110,13 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);  // `dofla … | head` ends quietly, whatever the parent set
-  std::signal(SIGINT, dofla::cli::leave_on_interrupt);
+  dofla::cli::handle_signals();
   dofla::cli::explain_bus_errors();
+  dofla::cli::remember_command_line(argc, argv);
   try {
     return dofla::cli::run(argc, argv);
+  } catch (const dofla::Cancelled&) {
+    return dofla::cli::interrupted_exit_code();  // the command has said what there is to say
   } catch (const std::bad_alloc&) {
     dofla::cli::complain("out of memory");
   } catch (const std::exception& error) {

@@ -16,6 +16,7 @@ using namespace std::chrono_literals;
 constexpr auto kQuiet = 2s;  // shorter work shows nothing
 constexpr auto kRedraw = 100ms;
 constexpr auto kLineInterval = 10s;
+constexpr int64_t kStepsALine = 50;  // of training, where lines are kept
 
 std::string short_number(double number) {  // three digits and a unit: 730k, 1.24M
   const char* unit = "";
@@ -46,6 +47,8 @@ int terminal_columns() {
 }  // namespace
 
 std::string progress_line(const ProgressUpdate& update, double seconds, int columns) {
+  const std::string loss =
+      update.training == nullptr ? "" : fmt::format("  loss {:.4f}", update.training->loss);
   const auto done = static_cast<double>(update.done);
   const auto total = static_cast<double>(update.total);
   const double rate = seconds > 0 ? done / seconds : 0;
@@ -55,8 +58,8 @@ std::string progress_line(const ProgressUpdate& update, double seconds, int colu
   const double share = std::clamp(done / total, 0.0, 1.0);
   const std::string left = rate > 0 ? "  " + clock_time((total - done) / rate) + " left" : "";
   const std::string figures =
-      fmt::format("{:3.0f}%  {} of {} {}  {}/s{}", std::floor(100 * share), short_number(done),
-                  short_number(total), update.unit, short_number(rate), left);
+      fmt::format("{:3.0f}%  {} of {} {}{}  {}/s{}", std::floor(100 * share), short_number(done),
+                  short_number(total), update.unit, loss, short_number(rate), left);
   const int room = columns - static_cast<int>(update.stage.size() + figures.size()) - 6;
   if (room < 8) return fmt::format("{}  {}", update.stage, figures);
   const int width = std::min(room, 40);
@@ -67,14 +70,15 @@ std::string progress_line(const ProgressUpdate& update, double seconds, int colu
   return fmt::format("{} [{}] {}", update.stage, bar, figures);
 }
 
-ProgressBar::ProgressBar() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(const std::atomic<bool>* stop)
+    : stop_(stop), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
   wipe();
 }
 
 Progress ProgressBar::progress() {
-  return [this](const ProgressUpdate& now) { update(now); };
+  return Progress([this](const ProgressUpdate& now) { update(now); }, stop_);
 }
 
 void ProgressBar::update(const ProgressUpdate& update) {
@@ -85,7 +89,9 @@ void ProgressBar::update(const ProgressUpdate& update) {
     start_ = now;
     next_ = now + kQuiet;
   }
-  if (now < next_) return;
+  const bool wanted =
+      !terminal_ && update.training != nullptr && update.training->step % kStepsALine == 0;
+  if (now < next_ && !wanted) return;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   if (terminal_) {
     const int columns = terminal_columns();
@@ -94,7 +100,7 @@ void ProgressBar::update(const ProgressUpdate& update) {
     std::fflush(stderr);
     drawn_ = true;
     next_ = now + kRedraw;
-  } else if (update.done != update.total) {
+  } else if (wanted || update.done != update.total) {
     fmt::print(stderr, "{}\n", progress_line(update, seconds, 0));
     next_ = now + kLineInterval;
   }

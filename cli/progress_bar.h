@@ -1,5 +1,6 @@
 // Draws the library's progress on standard error: a bar with rate and remaining time on a terminal,
-// a plain line every ten seconds elsewhere, nothing at all for work that ends within two seconds.
+// elsewhere a plain line every ten seconds and every fifty steps of training. Work that ends within
+// two seconds shows nothing else. Training shows its loss.
 #pragma once
 
 #include <chrono>
@@ -15,7 +16,8 @@ std::string progress_line(const ProgressUpdate& update, double seconds, int colu
 
 class ProgressBar {
  public:
-  ProgressBar();
+  // The flag is handed on with the progress: it asks the work to stop.
+  explicit ProgressBar(const std::atomic<bool>* stop = nullptr);
   ~ProgressBar();  // wipes the bar off the terminal
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -28,6 +30,7 @@ class ProgressBar {
   void update(const ProgressUpdate& update);
   void wipe();
 
+  const std::atomic<bool>* stop_;
   bool terminal_;
   bool drawn_ = false;
   std::string stage_;

@@ -8,9 +8,11 @@
 #include "cli/assets.h"
 #include "cli/command.h"
 #include "cli/device_option.h"
+#include "cli/interruption.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "dofla/core/error.h"
+#include "dofla/core/file_lock.h"
 #include "dofla/reproduce/matrix.h"
 #include "dofla/reproduce/tables.h"
 
@@ -46,6 +48,8 @@ std::string minutes(double seconds) {
 // Draws the run that is on and how far the whole matrix is.
 class Watch {
  public:
+  explicit Watch(const std::atomic<bool>* stop) : stop_(stop) {}
+
   MatrixObserver observer(const std::string& only) {
     MatrixObserver observer;
     if (!only.empty())
@@ -62,12 +66,14 @@ class Watch {
     place_ = fmt::format("{} of {}", start.number + 1, start.total);
     std::string stage = fmt::format("{} {}", place_, start.run.name);
     if (start.seconds_left) stage += fmt::format(" ({} left in all)", minutes(*start.seconds_left));
-    bar_ = std::make_unique<ProgressBar>();
-    return [draw = bar_->progress(), stage](ProgressUpdate update) {
-      const std::string whole = fmt::format("{}: {}", stage, update.stage);
-      update.stage = whole;
-      draw(update);
-    };
+    bar_ = std::make_unique<ProgressBar>(stop_);
+    return Progress(
+        [draw = bar_->progress(), stage](ProgressUpdate update) {
+          const std::string whole = fmt::format("{}: {}", stage, update.stage);
+          update.stage = whole;
+          draw.tell(update);
+        },
+        stop_);
   }
   void end(const RunRecord& record) {
     bar_.reset();
@@ -76,6 +82,7 @@ class Watch {
                                        : fmt::format("{:.1f} s", record.seconds)));
   }
 
+  const std::atomic<bool>* stop_;
   std::string place_;
   std::unique_ptr<ProgressBar> bar_;
 };
@@ -91,18 +98,19 @@ OrderedJson to_json(const Study& study, const MatrixOutcome& outcome, double sec
           {"seconds", seconds}};
 }
 
-void run(const ReproduceArguments& options) {
+void run(const ReproduceArguments& options, const std::atomic<bool>* stop) {
   const auto start = std::chrono::steady_clock::now();
   const fs::path out = options.out;
   const Suite suite = complete(options);
   prepare_place(out / "tables.md");
+  const FileLock lock(out / ".lock", options.out);
   const Study study = [&] {
-    ProgressBar bar;
+    ProgressBar bar(stop);
     return open_study(suite, out, options.device.get(), bar.progress());
   }();
   RunFolder folder(out / "runs");
   const std::vector<Run> runs = make_matrix(study, folder);
-  Watch watch;
+  Watch watch(stop);
   const MatrixObserver observer = watch.observer(options.only);
   if (observer.wanted && std::ranges::none_of(runs, observer.wanted)) {
     std::vector<std::string> names;
@@ -127,6 +135,16 @@ void run(const ReproduceArguments& options) {
   for (const RunRecord& record : outcome.failed) names.push_back(record.name);
   fail("{} failed: {}; their errors are in {}", counted(static_cast<int64_t>(names.size()), "run"),
        fmt::join(names, ", "), (out / "tables.md").string());
+}
+
+void run(const ReproduceArguments& options) {
+  const StopFlag stop;
+  try {
+    run(options, stop.get());
+  } catch (const Cancelled& cancelled) {
+    remark(fmt::format("{}; the same command goes on with it", cancelled.what()));
+    throw;
+  }
 }
 
 CLI::Validator regular_expression() {

@@ -2,6 +2,8 @@
 // file in which an unfinished run is kept.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -10,20 +12,28 @@
 
 namespace dofla::cli {
 
+// Where a trained model comes from, for its config.json and page: {"command", "data"}. No part of
+// what makes a run another one.
+Json provenance(const std::vector<std::string>& data);
+
 class TrainingRun {
  public:
   void add_out(CLI::App& app);
-  // --seed, --checkpoint-every, --recompute and --resume; `checkpoints` says how often that is
-  // where it is left out.
+  // --seed, --log, --checkpoint-every, --checkpoint-minutes, --recompute and --resume;
+  // `checkpoints` says how often that is where it is left out.
   void add(CLI::App& app, const char* seed_help, const char* checkpoints,
            const char* recompute_help);
 
   const std::string& out() const { return out_; }
   fs::path file() const { return out_ + ".training"; }
 
-  // Throws Error if the model's place is taken, if there is nothing to resume, or if a run that
-  // could be resumed would be overwritten.
-  void check_places() const;
+  // Does the work with the model's place to itself and with a flag that stops it between two steps.
+  // When it was stopped, says how to go on. Throws Error if the place is taken, if there is nothing
+  // to resume, or if a run that could be resumed would be overwritten.
+  void guard(const std::function<void(const std::atomic<bool>* stop)>& work) const;
+
+  // The same progress; every step is also written to the file of --log.
+  Progress logged(const Progress& progress) const;
 
   // The options as DistillOptions and FinetuneOptions take them.
   template <class Job>
@@ -31,14 +41,18 @@ class TrainingRun {
     job.checkpoint = file();
     job.seed = seed_;
     job.checkpoint_every = checkpoint_every_.value_or(job.checkpoint_every);
+    job.checkpoint_seconds = 60 * checkpoint_minutes_;
     job.recompute = recompute_;
     job.resume = resume_;
   }
 
  private:
-  std::string out_;
+  void check_places() const;
+
+  std::string out_, log_;
   uint64_t seed_ = 0;
   std::optional<int64_t> checkpoint_every_;
+  double checkpoint_minutes_ = 5;
   bool recompute_ = false;
   bool resume_ = false;
 };

@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 
 #include "dofla/core/error.h"
 #include "dofla/core/fingerprint.h"
+#include "dofla/core/stopwatch.h"
+#include "dofla/distill/attention_entropy.h"
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t count) {
   const auto most = std::min(static_cast<size_t>(count), sequences.size());
@@ -79,20 +76,46 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
                          objective_of(checkpoint, teacher, options), options.train);
   if (options.resume) trainer.restore(options.checkpoint, options.run);
   ShuffledBatches batches(text.train, options.batch, options.seed);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch whole;
+  Stopwatch since_checkpoint;
   while (trainer.steps_done() < options.train.steps) {
+    const Stopwatch one;
     const Tensor ids = batches.at(trainer.steps_done());
     trainer.step(ids);
     result.train_tokens += ids.count();
     const int64_t done = trainer.steps_done();
+    TrainingStep step = trainer.last_step();
+    step.tokens_per_second = static_cast<double>(ids.count()) / one.seconds();
+    step.seconds = whole.seconds();
+    const ProgressUpdate update = {"train", done, options.train.steps, "steps", &step};
+    progress.tell(update);
     // The last one as well: assembling and writing the model may still fail.
-    const bool keep = done % options.checkpoint_every == 0 || done == options.train.steps;
-    if (!options.checkpoint.empty() && keep) trainer.save(options.checkpoint, options.run);
-    report(progress, {"train", done, options.train.steps, "steps"});
+    const bool stop = progress.stop_asked();
+    const bool keep = stop || done % options.checkpoint_every == 0 || done == options.train.steps ||
+                      since_checkpoint.seconds() >= options.checkpoint_seconds;
+    if (!options.checkpoint.empty() && keep) {
+      trainer.save(options.checkpoint, options.run);
+      since_checkpoint = Stopwatch();
+    }
+    if (stop) stop_if_asked(progress, update);
   }
-  result.train_seconds = seconds_since(start);
+  result.train_seconds = whole.seconds();
   result.features = trainer.features();
   result.history = trainer.history();
+}
+
+// What the training losses cannot fall below.
+std::vector<double> training_floor(const Transformer& teacher, const DistillText& text,
+                                   const DistillOptions& options, const Distilled& result) {
+  constexpr int64_t kWindows = 8;
+  if (result.history.loss.empty()) return {};
+  if (options.direct) return {result.comparison.teacher_loss};
+  if (options.loss.kind != FeatureLossKind::kSoftmax) return {};
+  std::vector<double> floor =
+      attention_entropy(teacher, first(text.train, kWindows), options.loss.mask);
+  for (size_t i = 0; i < floor.size(); ++i)
+    if (result.features.layers[i].empty()) floor[i] = 0;  // as the loss of such a layer is
+  return floor;
 }
 
 std::string fingerprint(const FeatureSet& features) {
@@ -168,6 +191,7 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
   for (const TokenIds& sequence : text.held_out)
     tokens += static_cast<int64_t>(sequence.size()) - 1;
   result.comparison = compare(teacher, student, each_of(text.held_out), tokens, progress);
+  result.floor = training_floor(teacher, text, options, result);
   return result;
 }
 
@@ -182,10 +206,10 @@ double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& tex
                          objective_of(checkpoint, teacher, options), options.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   trainer.step(batches.at(0));  // the first one also pays for reading the weights
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch one;
   trainer.step(batches.at(1));
   options.device.synchronize();
-  return seconds_since(start);
+  return one.seconds();
 }
 
 }  // namespace dofla

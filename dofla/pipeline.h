@@ -41,10 +41,11 @@ struct DistillOptions {
   uint64_t seed = 0;  // of features and batches
   Device device;
 
-  fs::path checkpoint;            // where the training is kept; empty: nowhere
-  int64_t checkpoint_every = 50;  // steps
-  bool resume = false;            // go on from the checkpoint
-  Json run;                       // what a resume must agree with
+  fs::path checkpoint;              // where the training is kept; empty: nowhere
+  int64_t checkpoint_every = 50;    // steps
+  double checkpoint_seconds = 300;  // after so many there is one, whatever the steps
+  bool resume = false;              // go on from the checkpoint
+  Json run;                         // what a resume must agree with
 
   void follow(const Recipe& recipe);  // sets loss.kind, direct and train
 };
@@ -59,11 +60,15 @@ struct Distilled {
   DimensionPlan plan;
   FeatureSet features;
   TrainingHistory history;
+  // What the losses of the history cannot fall below, a number a curve (docs/distill.md, "The
+  // floor"); empty where that is 0.
+  std::vector<double> floor;
   Comparison comparison;     // on the held-out text
   double train_seconds = 0;  // of this run
   int64_t train_tokens = 0;  // of this run
 };
 
+// Asked to stop through `progress`, it finishes the step, writes a checkpoint and throws Cancelled.
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress = {});
 

@@ -53,6 +53,23 @@ void FeatureTrainer::step(const Tensor& ids) {
   }
 }
 
+TrainingStep FeatureTrainer::last_step() const {
+  TrainingStep step;
+  step.step = steps_done();
+  const std::vector<double>& losses = history_.loss.back();
+  std::vector<double> trained;  // of layers that have features, where the step was not skipped
+  for (size_t i = 0; i < losses.size(); ++i)
+    if (!std::isnan(losses[i]) && !(objective_.per_layer && features_.layers[i].empty()))
+      trained.push_back(losses[i]);
+  step.loss = mean(trained);  // NaN if there is none
+  if (objective_.per_layer) step.layer_losses = losses;
+  const double rate =
+      static_cast<double>(options_.steps - step.step + 1) / static_cast<double>(options_.steps);
+  step.learning_rate = rate * options_.lr_z;
+  step.alpha_rate = rate * options_.lr_alpha;
+  return step;
+}
+
 void FeatureTrainer::record(const Tensor& results) {
   const int64_t step = steps_done(), heads = results.size(1);
   std::vector<double> losses;

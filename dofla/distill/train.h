@@ -7,6 +7,7 @@
 
 #include "dofla/core/file.h"
 #include "dofla/core/json.h"
+#include "dofla/core/progress.h"
 #include "dofla/distill/objective.h"
 #include "dofla/ops/feature_step.h"
 
@@ -42,6 +43,7 @@ class FeatureTrainer {
   int64_t steps_done() const { return static_cast<int64_t>(history_.loss.size()); }
   const FeatureSet& features() const { return features_; }
   const TrainingHistory& history() const { return history_; }
+  TrainingStep last_step() const;  // without its times
 
   // Everything needed to go on as if never stopped, bit for bit. `run` says what run this is;
   // restoring refuses a file of another one and names the setting that differs.

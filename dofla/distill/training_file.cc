@@ -3,11 +3,41 @@
 #include <algorithm>
 
 #include "dofla/core/error.h"
+#include "dofla/core/fingerprint.h"
 
 namespace dofla {
 namespace {
 
 constexpr const char* kRunKey = "dofla.run";
+constexpr const char* kChecksumKey = "dofla.checksum";
+
+// Of everything that a training file says. `tensors` in the order of their names.
+std::string checksum(const std::string& run, const NamedTensors& tensors) {
+  Fingerprint print;
+  const auto add_text = [&](std::string_view text) { print.add(std::as_bytes(std::span(text))); };
+  add_text(run);
+  for (const auto& [name, tensor] : tensors) {
+    add_text(name);
+    add_text(dofla::name(tensor.dtype()));
+    for (const int64_t size : tensor.shape()) print.add(static_cast<uint64_t>(size));
+    print.add({static_cast<const std::byte*>(tensor.raw()), static_cast<size_t>(tensor.bytes())});
+  }
+  return print.text();
+}
+
+void require_undamaged(const Safetensors& file) {
+  NamedTensors tensors;
+  for (const std::string& name : file.names()) tensors.emplace_back(name, file.tensor(name));
+  const auto& metadata = file.metadata();
+  const auto run = metadata.find(kRunKey), sum = metadata.find(kChecksumKey);
+  if (run == metadata.end() || sum == metadata.end())
+    fail("{}: not a training checkpoint of this version, or damaged; remove it to start over",
+         file.path().string());
+  const std::string found = checksum(run->second, tensors);
+  if (found != sum->second)
+    fail("{}: damaged: its contents have the checksum {}, when written {}; remove it to start over",
+         file.path().string(), found, sum->second);
+}
 
 Json run_of(const Safetensors& file) {
   const auto found = file.metadata().find(kRunKey);
@@ -35,11 +65,15 @@ void require_same(const Json& saved, const Json& asked, const std::string& where
 }  // namespace
 
 void write_training_file(const fs::path& path, NamedTensors tensors, const Json& run) {
-  write_safetensors(path, std::move(tensors), {{kRunKey, run.dump()}});
+  std::ranges::sort(tensors, {}, &NamedTensors::value_type::first);
+  const std::string about = run.dump();
+  const std::string sum = checksum(about, tensors);
+  write_safetensors(path, std::move(tensors), {{kRunKey, about}, {kChecksumKey, sum}});
 }
 
 Safetensors open_training_file(const fs::path& path, const Json& run) {
   Safetensors file(path);
+  require_undamaged(file);
   require_same(run_of(file), run, path.string());
   return file;
 }

@@ -1,6 +1,6 @@
 // The file in which an unfinished training run is kept: a safetensors file with all that the next
 // step depends on, and in its metadata a description of the run, so that no other one goes on with
-// it.
+// it, and a checksum of everything, so that nothing goes on from a damaged file.
 #pragma once
 
 #include "dofla/checkpoint/safetensors.h"
@@ -11,7 +11,8 @@ namespace dofla {
 
 void write_training_file(const fs::path& path, NamedTensors tensors, const Json& run);
 
-// Throws Error unless the file is of the run `run`, naming the setting that differs.
+// Throws Error if the file is damaged, or of another run than `run`, naming the setting that
+// differs.
 Safetensors open_training_file(const fs::path& path, const Json& run);
 
 // What a training file says of its run, for a resume that does not repeat the options.

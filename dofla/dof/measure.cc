@@ -61,10 +61,14 @@ void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress
     } catch (const Error& error) {
       fail("layer {}, head {}: {}", layer + 1, head + 1, error.what());
     }
+    ProgressUpdate update = {"degrees of freedom", 0, count, "heads"};
     // One thread at a time reports progress, and the reported count never decreases.
 #pragma omp critical(dofla_dof_progress)
-    report(progress,
-           {.stage = "degrees of freedom", .done = ++done, .total = count, .unit = "heads"});
+    {
+      update.done = ++done;
+      progress.tell(update);
+    }
+    stop_if_asked(progress, update);  // out here: nothing may be thrown across the critical section
   });
 }
 

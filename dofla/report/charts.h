@@ -20,6 +20,7 @@ bool shows_other_heads(const DofSection& dof);  // not when there are too many t
 
 std::string render_dof_by_lambda(const DofSection& dof);
 std::string render_loss_curves(const TrainingSection& training);
+std::string render_layer_errors(const TrainingSection& training);
 
 // The head with the largest degrees of freedom, counted from 0; -1 if no head has a number.
 int64_t largest_head(const LayerDof& layer);

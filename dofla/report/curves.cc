@@ -107,7 +107,34 @@ std::string render_loss_curves(const TrainingSection& training) {
   chart.y_name = "loss";
   chart.y_scale = all_positive(training.layer_loss) ? Scale::kLog10 : Scale::kLinear;
   for (size_t s = 0; s < training.layer_loss.size(); ++s)
-    chart.series.push_back({layer_label(s), thinned(training.layer_loss[s])});
+    chart.series.push_back({training.layer_loss.size() == 1 ? "All layers" : layer_label(s),
+                            thinned(training.layer_loss[s])});
+  // One floor is marked by name; those of several layers lie faint behind their curves.
+  if (training.floor.size() == 1) {
+    chart.y_reference = training.floor.front();
+    chart.reference_label = escape_html(training.floor_name);
+  } else {
+    for (size_t s = 0; s < std::min(training.floor.size(), training.layer_loss.size()); ++s)
+      if (const Curve& curve = training.layer_loss[s]; !curve.empty())
+        chart.background.push_back(
+            {{curve.front().x, training.floor[s]}, {curve.back().x, training.floor[s]}});
+  }
+  return render_line_chart(chart);
+}
+
+std::string render_layer_errors(const TrainingSection& training) {
+  LineChart chart;
+  chart.kind = "layer-error";
+  chart.label = "Relative error of every layer's attention output";
+  chart.x_title = "layer";
+  chart.y_title = "relative error";
+  chart.x_name = "layer";
+  chart.y_name = "error";
+  Curve& curve = chart.series.emplace_back(Series{"Error", {}}).curve;
+  for (size_t s = 0; s < training.layer_error.size(); ++s)
+    curve.push_back({static_cast<double>(s + 1), training.layer_error[s]});
+  chart.y_reference = 1;
+  chart.reference_label = "an output of zeros";
   return render_line_chart(chart);
 }
 

@@ -26,6 +26,13 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
+std::vector<size_t> layers_worse_than_nothing(const std::vector<double>& layer_error) {
+  std::vector<size_t> layers;
+  for (size_t s = 0; s < layer_error.size(); ++s)
+    if (!(layer_error[s] <= 1)) layers.push_back(s + 1);
+  return layers;
+}
+
 std::string dof_facts(const DofSection& dof) {
   std::vector<double> all;
   size_t most_heads = 0;

@@ -87,10 +87,36 @@ std::string plan_figure(const PlanSection& plan, Figures& figures) {
 std::string loss_figure(const TrainingSection& training, Figures& figures) {
   const std::string name =
       training.loss.empty() ? "" : " (<bdi>" + escape_html(training.loss) + "</bdi>)";
-  return figures.add(render_loss_curves(training),
-                     "Training loss of every layer" + name +
-                         ". Long runs are drawn as means over equal numbers of steps.",
-                     loss_table_html(training));
+  std::string floor;
+  if (!training.floor.empty())
+    floor = fmt::format(" {}: <bdi>{}</bdi>, below which the loss cannot fall.",
+                        training.floor.size() == 1 ? "Marked" : "Faint",
+                        escape_html(training.floor_name));
+  const char* whose = training.layer_loss.size() == 1 ? "" : " of every layer";
+  return figures.add(
+      render_loss_curves(training),
+      fmt::format("Training loss{}{}. Long runs are drawn as means over equal numbers of steps.{}",
+                  whose, name, floor),
+      loss_table_html(training));
+}
+
+std::string error_figure(const TrainingSection& training, Figures& figures) {
+  return figures.add(render_layer_errors(training),
+                     "Error of every layer's attention output on held-out text, given the "
+                     "teacher's own queries, keys and values, relative to that output.",
+                     error_table_html(training));
+}
+
+// A note on the layers that would do better with no attention output at all.
+std::string error_note(const TrainingSection& training) {
+  const std::vector<size_t> layers = layers_worse_than_nothing(training.layer_error);
+  if (layers.empty()) return "";
+  std::string names;
+  for (const size_t layer : layers) names += fmt::format("{}{}", names.empty() ? "" : ", ", layer);
+  return fmt::format(
+      "<p class=\"note\"><strong>Layer {}: an error above 1</strong>, worse than an output of "
+      "zeros. More features, more steps or a lower learning rate may mend it.</p>\n",
+      names);
 }
 
 std::string dof_and_plan(const ReportData& data, Figures& figures) {
@@ -122,7 +148,9 @@ std::string sections(const ReportData& data) {
   if (data.training) {
     std::string charts;
     if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);
-    html += section("Distillation", facts_list(training_facts(*data.training)),
+    if (!data.training->layer_error.empty()) charts += error_figure(*data.training, figures);
+    html += section("Distillation",
+                    facts_list(training_facts(*data.training)) + error_note(*data.training),
                     charts + name_value_table(data.facts));
   } else if (!data.facts.empty()) {
     html += section("Run", "", name_value_table(data.facts));

@@ -50,6 +50,10 @@ struct PlanSection {
 struct TrainingSection {
   std::string loss;               // the objective's name, such as "softmax"
   std::vector<Curve> layer_loss;  // (step, loss) per layer
+  std::vector<double> floor;      // what each of these curves cannot fall below; empty if unknown
+  std::string floor_name;         // "the entropy of the teacher's attention"
+  // Of each layer's attention output, relative: 1 is as far off as an output of zeros.
+  std::vector<double> layer_error;
   std::optional<double> teacher_loss;
   std::optional<double> student_loss;
   std::optional<double> kl;

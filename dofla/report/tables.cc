@@ -163,12 +163,26 @@ std::string by_lambda_table_html(const DofSection& dof) {
 }
 
 std::string loss_table_html(const TrainingSection& training) {
-  Table table({"layer", "first step", "¼", "½", "¾", "last step"});
+  const bool has_floor = training.floor.size() == training.layer_loss.size();
+  std::vector<std::string> names = {"layer", "first step", "¼", "½", "¾", "last step"};
+  if (has_floor) names.push_back("floor");
+  Table table(names);
   for (size_t s = 0; s < training.layer_loss.size(); ++s) {
     const Curve& curve = training.layer_loss[s];
     table.begin_layer(s);
     for (size_t quarter = 0; quarter <= 4; ++quarter)
       table.add(curve.empty() ? "" : format_number(curve[(curve.size() - 1) * quarter / 4].y));
+    if (has_floor) table.add(format_number(training.floor[s]));
+    table.end_row();
+  }
+  return std::move(table).finish();
+}
+
+std::string error_table_html(const TrainingSection& training) {
+  Table table({"layer", "relative error"});
+  for (size_t s = 0; s < training.layer_error.size(); ++s) {
+    table.begin_layer(s);
+    table.add(format_number(training.layer_error[s]));
     table.end_row();
   }
   return std::move(table).finish();

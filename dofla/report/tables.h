@@ -11,6 +11,7 @@ std::string dof_table_html(const DofSection& dof);             // layer × head,
 std::string plan_table_html(const PlanSection& plan);          // M of every layer, and of heads
 std::string spectra_table_html(const DofSection& dof);         // layer × rank 1, 2, 4, …
 std::string by_lambda_table_html(const DofSection& dof);       // layer × λ
-std::string loss_table_html(const TrainingSection& training);  // layer × five moments
+std::string loss_table_html(const TrainingSection& training);  // layer × five moments, and floor
+std::string error_table_html(const TrainingSection& training);
 
 }  // namespace dofla

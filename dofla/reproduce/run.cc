@@ -71,6 +71,8 @@ RunRecord attempt(const Run& run, const Progress& progress) {
   try {
     record.settings = run.settings();
     record.result = run.work(progress);
+  } catch (const Cancelled&) {
+    throw;  // not a failure of the run: it goes on another time
   } catch (const std::bad_alloc&) {
     record.error = "out of memory";
   } catch (const std::exception& error) {

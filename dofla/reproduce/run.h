@@ -76,7 +76,7 @@ struct MatrixOutcome {
 };
 
 // In the given order, in which a run stands after those whose results it needs. Throws Error only
-// if a record cannot be written.
+// if a record cannot be written, and Cancelled if the caller stops a run through its Progress.
 MatrixOutcome run_matrix(const std::vector<Run>& runs, RunFolder& folder,
                          const MatrixObserver& observer = {});
 

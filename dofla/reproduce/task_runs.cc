@@ -122,8 +122,8 @@ Json answer(const Answering& run, const std::string& name, const Progress& progr
   const FinetuneResult tuned = finetune(model, lessons_of(train), options, judge, progress);
   fs::remove(options.checkpoint);
   result["zero_shot"] = to_json(tuned.before.answers);
-  result["finetuned"] = to_json(tuned.epochs.at(static_cast<size_t>(tuned.kept)).answers);
-  result["kept_epoch"] = tuned.kept + 1;
+  result["finetuned"] = to_json(tuned.kept_judgement().answers);
+  result["kept_epoch"] = tuned.kept;  // 0: all were worse than before
   result["skipped_steps"] = tuned.skipped();
   return result;
 }

@@ -1,10 +1,10 @@
 #include "dofla/train/finetune.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/core/stopwatch.h"
 #include "dofla/train/finetuner.h"
 
 namespace dofla {
@@ -23,6 +23,46 @@ constexpr PaperSettings kGpt2[] = {
     {"winogrande", 5e-4, 128, 3, true}, {"wsc", 1e-6, 128, 3, true},
     {"mmlu", 1e-6, 64, 1, false},
 };
+
+// Tells of the step that was just made, and throws Cancelled if it should be the last for now.
+void tell(const Finetuner& run, const FinetuneOptions& options, TrainingStep step,
+          const Progress& progress) {
+  step.step = run.steps_done();
+  step.loss = run.loss().back();
+  step.learning_rate = run.learning_rate(run.steps_done() - 1);
+  const int64_t before = run.steps_done() - 1, each = run.steps_per_epoch();
+  const std::string stage = fmt::format("epoch {} of {}", before / each + 1, options.epochs);
+  report(progress, {stage, before % each + 1, each, "steps", &step});
+}
+
+FinetuneResult run_to_the_end(Finetuner& run, const Transformer& model,
+                              const FinetuneOptions& options, const Judge& judge,
+                              const Progress& progress) {
+  const Stopwatch whole;
+  Stopwatch since_checkpoint;
+  const auto keep = [&](bool wanted) {
+    const double since = since_checkpoint.seconds();
+    const bool due =
+        since >= options.checkpoint_seconds || (wanted && since >= options.checkpoint_pause);
+    if (!run.healthy() || !due) return;
+    run.save();
+    since_checkpoint = Stopwatch();
+  };
+  while (true) {
+    if (run.waits_for_judgement()) {
+      run.take(judge(model));
+      keep(true);
+    }
+    if (run.is_over()) return run.finish();
+    const Stopwatch one;
+    const int64_t tokens = run.step();
+    TrainingStep step;
+    step.tokens_per_second = static_cast<double>(tokens) / one.seconds();
+    step.seconds = whole.seconds();
+    tell(run, options, step, progress);
+    if (!run.at_epoch_end()) keep(run.steps_done() % options.checkpoint_every == 0);
+  }
+}
 
 }  // namespace
 
@@ -53,25 +93,11 @@ FinetuneResult finetune(Transformer& model, const Lessons& lessons, const Finetu
     run.restore();
   else
     run.save();
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point saved = Clock::now();
-  const auto keep = [&] {
-    const std::chrono::duration<double> since = Clock::now() - saved;
-    if (!run.healthy() || since.count() < options.checkpoint_pause) return;
-    run.save();
-    saved = Clock::now();
-  };
-  while (true) {
-    if (run.waits_for_judgement()) {
-      run.take(judge(model));
-      keep();
-    }
-    if (run.is_over()) return run.finish();
-    run.step();
-    const int64_t before = run.steps_done() - 1, each = run.steps_per_epoch();
-    const std::string stage = fmt::format("epoch {} of {}", before / each + 1, options.epochs);
-    report(progress, {stage, before % each + 1, each, "steps"});
-    if (run.steps_done() % options.checkpoint_every == 0 && !run.at_epoch_end()) keep();
+  try {
+    return run_to_the_end(run, model, options, judge, progress);
+  } catch (const Cancelled&) {
+    if (run.healthy()) run.save();
+    throw;
   }
 }
 

@@ -21,14 +21,17 @@ struct FinetuneOptions {
   double weight_decay = 0;      // of matrices
   double clip = 1;              // largest norm of the gradients; 0: any
   uint64_t seed = 0;            // of the order of the lessons
-  bool keep_best = true;        // end with the weights of the best epoch; else with the last ones
-  int64_t part_tokens = 2048;   // StepMemory: a GPU wants more at once, part_tokens_for()
-  bool recompute = false;       // less memory for a third more time: Tape::recompute
+  // End with the weights of the best epoch, or with those from before training if all epochs are
+  // worse; else with the last ones.
+  bool keep_best = true;
+  int64_t part_tokens = 2048;  // StepMemory: a GPU wants more at once, part_tokens_for()
+  bool recompute = false;      // less memory for a third more time: Tape::recompute
 
   // Where the run is kept until it is over; empty: nowhere. `resume` goes on with the run there.
   fs::path checkpoint;
-  int64_t checkpoint_every = 50;  // steps, and after every epoch
-  double checkpoint_pause = 0;    // seconds that must have passed since the last one
+  int64_t checkpoint_every = 50;    // steps, and after every epoch
+  double checkpoint_pause = 0;      // seconds that must have passed since the last one
+  double checkpoint_seconds = 300;  // after so many there is another one, whatever the steps
   bool resume = false;
   // What else makes a run another one (the task, …). A run is resumed only if this is the same too.
   Json run = Json::object();
@@ -46,7 +49,9 @@ struct Judgement {
 struct FinetuneResult {
   Judgement before;
   std::vector<Judgement> epochs;  // after each of them
-  int64_t kept = 0;               // the epoch whose weights the model has now, counted from 0
+  // The epoch whose weights the model has now, counted from 1; 0 if those from before training were
+  // better than every epoch's and were kept.
+  int64_t kept = 0;
   // Of every step: the mean over its lessons, in nats; NaN where it was skipped because something
   // was not finite.
   std::vector<double> loss;
@@ -56,6 +61,11 @@ struct FinetuneResult {
   Json run;
 
   int64_t skipped() const;
+  const Judgement& kept_judgement() const { return kept == 0 ? before : epochs.at(at(kept)); }
+  bool is_worse() const { return kept_judgement().score < before.score; }
+
+ private:
+  static size_t at(int64_t epoch) { return static_cast<size_t>(epoch - 1); }
 };
 
 // Of the model as it is now. Evaluation is a later stage: the caller brings it.
@@ -63,11 +73,12 @@ using Judge = std::function<Judgement(const Transformer& model)>;
 
 // Trains the model where it is (on a GPU it must have been loaded in F32; it computes with BF16
 // copies then, unless Transformer::make_trainable was called for others) and leaves it with the
-// weights of the epoch that is kept: the best score, of equal ones the first. On one device the
-// same options give the same bits, however often the run was interrupted and with any number of
-// threads; a run that began on another device is not resumed.
-// Throws Error if the loss runs away (the last checkpoint is then one from before), or if the
-// checkpoint cannot be written, read or is of another run.
+// weights of the epoch that is kept: the best score, of equal ones the first. Weights from before
+// training are kept if they score higher than every epoch. On one device the same options give the
+// same bits, however often the run was interrupted and with any number of threads; a run that began
+// on another device is not resumed. Throws Error if the loss runs away (the last checkpoint is then
+// one from before), or if the checkpoint cannot be written, read or is of another run. Asked to
+// stop through `progress`, it finishes the step, writes a checkpoint and throws Cancelled.
 FinetuneResult finetune(Transformer& model, const Lessons& lessons, const FinetuneOptions& options,
                         const Judge& judge, const Progress& progress = {});
 

@@ -1,7 +1,8 @@
 // How a fine-tuning run is kept on disk: losses and judgements so far, and of what is large only
 // what it takes to go on. Before the first step that is nothing, for the run begins with the model;
-// then the optimizer with all parameters, and those of the best epoch; after the last step the
-// parameters that are kept.
+// then the optimizer with all parameters, and those of the best epoch, if it is better than the
+// beginning; after the last step the parameters that are kept, unless they are those of the
+// beginning.
 #include <algorithm>
 
 #include "dofla/core/error.h"
@@ -62,8 +63,9 @@ void Finetuner::save() {
   if (judgements_.empty()) WholeFile(options_.checkpoint).reserve(largest_checkpoint());
   NamedTensors tensors;
   if (steps_done() > 0 && !is_over()) optimizer_.save(tensors);
-  const NamedTensors& kept = is_over() && best_.empty() ? optimizer_.parameters() : best_;
-  for (const auto& [name, tensor] : kept) tensors.emplace_back(kBest + name, tensor.to(Device()));
+  const NamedTensors& best = is_over() && best_.empty() ? optimizer_.parameters() : best_;
+  if (kept() > 0)
+    for (const auto& [name, tensor] : best) tensors.emplace_back(kBest + name, tensor.to(Device()));
   Tensor loss({steps_done()}, DType::kF64);
   std::ranges::copy(loss_, loss.data<double>());
   tensors.emplace_back(kLoss, loss);
@@ -87,21 +89,24 @@ void Finetuner::restore() {
   if (loss.rank() != 1 || loss.dtype() != DType::kF64 || loss.size(0) > steps())
     fail("{}: {}: expected at most {} numbers, found {}", where, kLoss, steps(),
          to_string(loss.shape()));
-  // One before the first step and one after each epoch; at step 0 it may still be missing.
+  // One before the first step and one after each epoch; the last may still be missing.
   const auto judged = static_cast<size_t>(1 + loss.size(0) / steps_per_epoch());
-  if (judgements.size() != judged && !(loss.count() == 0 && judgements.empty()))
+  const bool waits = loss.size(0) % steps_per_epoch() == 0 && judgements.size() + 1 == judged;
+  if (judgements.size() != judged && !waits)
     fail("{}: {}: expected {} rows, found {}", where, kJudgements, judged, judgements.size());
   loss_.assign(loss.data<double>(), loss.data<double>() + loss.count());
   judgements_ = judgements;
   saved_step_ = steps_done();
+  best_.clear();
+  // The model is still as the run began with it.
+  if (options_.keep_best && !judgements_.empty() && kept() == 0) copy_best();
   if (steps_done() > 0) restore_parameters(file);
 }
 
 void Finetuner::restore_parameters(const Safetensors& file) {
   if (!is_over()) optimizer_.restore(file);
-  best_.clear();
   NamedTensors parameters = optimizer_.parameters();
-  if (is_over() || (options_.keep_best && judgements_.size() > 1))
+  if (kept() > 0 && (is_over() || options_.keep_best))
     for (auto& [name, parameter] : parameters) {
       const Tensor best = find_tensor(file, kBest + name, parameter.shape());
       if (is_over())

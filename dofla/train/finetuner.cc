@@ -84,7 +84,11 @@ std::vector<int64_t> Finetuner::batch(int64_t step) const {
   return {order.begin() + begin, order.begin() + end};
 }
 
-void Finetuner::step() {
+double Finetuner::learning_rate(int64_t step) const {
+  return options_.learning_rate * rate_at(schedule_, step);
+}
+
+int64_t Finetuner::step() {
   require(steps_done() < steps(), "finetune: all {} steps are done", steps());
   require(!waits_for_judgement(), "finetune: step {} waits for a judgement", steps_done());
   const std::vector<int64_t> lessons = batch(steps_done());
@@ -92,11 +96,11 @@ void Finetuner::step() {
   gradients_.clear();
   const double loss = lessons_.differentiate(
       model_, lessons, share, {options_.part_tokens, options_.recompute}, gradients_);
-  const double rate = options_.learning_rate * rate_at(schedule_, steps_done());
-  const bool taken = optimizer_.step(parameters(gradients_), rate);
+  const bool taken = optimizer_.step(parameters(gradients_), learning_rate(steps_done()));
   model_.follow_parameters();
   loss_.push_back(taken ? loss * share : std::numeric_limits<double>::quiet_NaN());
   stop_if_diverged();
+  return lessons_.tokens(lessons);
 }
 
 int64_t Finetuner::patience() const {
@@ -145,17 +149,22 @@ bool Finetuner::waits_for_judgement() const {
 void Finetuner::take(const Judgement& judgement) {
   require(waits_for_judgement(), "finetune: no judgement wanted after step {}", steps_done());
   judgements_.push_back(judgement);
-  if (!options_.keep_best || judgements_.size() < 2 || best_epoch() + 2 != judgements_.size())
-    return;
+  if (options_.keep_best && kept() + 1 == judgements_.size()) copy_best();
+}
+
+void Finetuner::copy_best() {
   best_.clear();
   for (const auto& [name, tensor] : optimizer_.parameters())
     best_.emplace_back(name, tensor.device().is_cuda() ? tensor.to(Device()) : tensor.clone());
 }
 
-size_t Finetuner::best_epoch() const {
-  const auto first = judgements_.begin() + 1;
-  return static_cast<size_t>(
-      std::ranges::max_element(first, judgements_.end(), {}, &Judgement::score) - first);
+size_t Finetuner::kept() const {
+  if (judgements_.size() < 2) return 0;
+  if (!options_.keep_best) return judgements_.size() - 1;
+  const auto best =
+      std::ranges::max_element(judgements_.begin() + 1, judgements_.end(), {}, &Judgement::score);
+  if (best->score < judgements_.front().score) return 0;
+  return static_cast<size_t>(best - judgements_.begin());
 }
 
 FinetuneResult Finetuner::finish() {
@@ -163,10 +172,9 @@ FinetuneResult Finetuner::finish() {
   NamedTensors parameters = optimizer_.parameters();
   for (size_t i = 0; i < best_.size(); ++i) parameters[i].second.assign(best_[i].second);
   model_.follow_parameters();
-  const auto last = static_cast<int64_t>(judgements_.size()) - 2;
   return {.before = judgements_.front(),
           .epochs = {judgements_.begin() + 1, judgements_.end()},
-          .kept = options_.keep_best ? static_cast<int64_t>(best_epoch()) : last,
+          .kept = static_cast<int64_t>(kept()),
           .loss = loss_,
           .run = run_};
 }

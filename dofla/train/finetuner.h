@@ -20,8 +20,10 @@ class Finetuner {
   bool is_over() const { return steps_done() == steps() && !waits_for_judgement(); }
 
   // One optimizer step on the next lessons. Every epoch takes all of them once, in an order of
-  // its own; the last batch is what is left. Throws Error if the loss runs away.
-  void step();
+  // its own; the last batch is what is left. Returns how many tokens they have. Throws Error if
+  // the loss runs away.
+  int64_t step();
+  double learning_rate(int64_t step) const;  // counted from 0
 
   // Takes the judgement before the first step, then that after each epoch.
   bool waits_for_judgement() const;
@@ -40,7 +42,9 @@ class Finetuner {
 
  private:
   std::vector<int64_t> batch(int64_t step) const;
-  size_t best_epoch() const;
+  // The number of the judgement whose weights are kept: 0 is that before training.
+  size_t kept() const;
+  void copy_best();
   int64_t largest_checkpoint() const;  // bytes, all but exactly
   void restore_parameters(const Safetensors& file);
   int64_t patience() const;
@@ -55,8 +59,8 @@ class Finetuner {
   Json run_;
   Gradients gradients_;
   Optimizer optimizer_;
-  // Copies of the parameters after the best epoch so far, if that is kept; on the CPU, which has
-  // more memory than a GPU.
+  // Copies of the best parameters so far, if they are kept; on the CPU, which has more memory than
+  // a GPU.
   NamedTensors best_;
 
   std::vector<double> loss_;           // as in FinetuneResult

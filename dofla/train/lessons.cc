@@ -39,7 +39,15 @@ int64_t part_tokens_for(const Device& device) {
 Lessons lessons_of(const std::vector<EncodedQuestion>& questions) {
   Lessons lessons = {static_cast<int64_t>(questions.size()),
                      {{"questions", questions.size()}, {"text", fingerprint(questions)}},
+                     {},
                      {}};
+  lessons.tokens = [&questions](std::span<const int64_t> which) {
+    int64_t sum = 0;
+    for (const int64_t i : which)
+      for (const Candidate& candidate : questions[static_cast<size_t>(i)].candidates)
+        sum += static_cast<int64_t>(candidate.ids.size());
+    return sum;
+  };
   lessons.differentiate = [&questions](const Transformer& model, std::span<const int64_t> which,
                                        double share, const StepMemory& memory,
                                        Gradients& gradients) {
@@ -59,7 +67,11 @@ Lessons lessons_of(const std::vector<TokenIds>& windows, const Transformer* teac
             windows.front().size(), window.size());
   Lessons lessons = {static_cast<int64_t>(windows.size()),
                      {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
+                     {},
                      {}};
+  lessons.tokens = [&windows](std::span<const int64_t> which) {
+    return static_cast<int64_t>(which.size() * windows.front().size());
+  };
   lessons.differentiate = [&windows, teacher](const Transformer& model,
                                               std::span<const int64_t> which, double share,
                                               const StepMemory& memory, Gradients& gradients) {

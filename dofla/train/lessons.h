@@ -24,7 +24,8 @@ int64_t part_tokens_for(const Device& device);
 
 struct Lessons {
   int64_t count = 0;
-  Json about;  // what tells them from others
+  Json about;                                                     // what tells them from others
+  std::function<int64_t(std::span<const int64_t> which)> tokens;  // of some examples
   // The sum of the losses of some examples, in nats; the gradients of `share` times it are added.
   std::function<double(const Transformer& model, std::span<const int64_t> which, double share,
                        const StepMemory& memory, Gradients& gradients)>

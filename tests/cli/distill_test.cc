@@ -1,5 +1,9 @@
 // dofla distill as a user meets it, on a tiny model and token ids.
 #include <algorithm>
+#include <csignal>
+#include <sstream>
+
+#include <fmt/ranges.h>
 
 #include "dofla/core/file.h"
 #include "dofla/linear/linear_model.h"
@@ -29,6 +33,20 @@ class DistillCli : public test::CommandLine {
     return file.string();
   }
 
+  // Of a log of distill: all but tokens a second and seconds.
+  static std::vector<std::string> lines_without_times(const std::string& csv) {
+    std::vector<std::string> lines;
+    std::istringstream text(read_text(csv));
+    for (std::string line; std::getline(text, line);) {
+      std::vector<std::string> cells;
+      std::istringstream row(line);
+      for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+      cells.erase(cells.begin() + 4, cells.begin() + 6);
+      lines.push_back(fmt::format("{}", fmt::join(cells, ",")));
+    }
+    return lines;
+  }
+
   std::vector<std::string> distill(const std::vector<std::string>& more = {}) {
     std::vector<std::string> all = {"distill", model, "--ids",      ids(), "--cost",     "6",
                                     "--batch", "2",   "--held-out", "2",   "--strategy", "fix"};
@@ -49,6 +67,14 @@ TEST_F(DistillCli, MakesACompleteModelFolder) {
   for (const char* file : {"model.safetensors", "config.json", "plan.json", "report.html"})
     EXPECT_TRUE(fs::exists(fs::path(out) / file)) << file;
   EXPECT_FALSE(fs::exists(out + ".training"));
+
+  const Json about = load_json(fs::path(out) / "config.json")["linear_attention"];
+  EXPECT_THAT(about["command"].get<std::string>(), testing::StartsWith("dofla distill " + model));
+  EXPECT_EQ(about["data"], Json::array({ids()}));
+  const std::string page = read_text(fs::path(out) / "report.html");
+  EXPECT_THAT(page, HasSubstr(about["command"].get<std::string>()));
+  EXPECT_THAT(page, HasSubstr("ids.json&quot;]"));
+  EXPECT_THAT(page, HasSubstr("the entropy of the teacher"));
 
   EXPECT_EQ(info["model_type"], "gpt2");
   EXPECT_EQ(info["linear_attention"]["feature_map"], "prf");
@@ -111,6 +137,64 @@ TEST_F(DistillCli, GoesOnFromAStudent) {
 TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
   expect_resume_after_a_kill(distill({"--steps", "300", "--checkpoint-every", "1"}), out,
                              {"--lr-z", "0.5"}, "lr_z");
+}
+
+TEST_F(DistillCli, StoppedByASignalAndResumedEndsInTheSameBytes) {
+  expect_resume_after_a_signal(distill({"--steps", "300", "--checkpoint-every", "1"}), out, SIGINT);
+}
+
+TEST_F(DistillCli, ACheckpointIsAlsoWrittenByTime) {
+  const std::vector<std::string> command = distill(
+      {"--steps", "100000", "--checkpoint-every", "100000", "--checkpoint-minutes", "0.001"});
+  const ProcessResult stopped =
+      test::run_process(joined({DOFLA_BINARY}, joined(command, {"--out", out})), {}, {},
+                        {SIGKILL, [&] { return fs::exists(out + ".training"); }});
+  EXPECT_EQ(stopped.exit_code, -SIGKILL);
+}
+
+// Steps, losses and rates are those of a run that nobody disturbed; only the times differ.
+TEST_F(DistillCli, LogsEveryStepOnceAlsoAfterAResume) {
+  const std::string whole = (scratch.path() / "whole.csv").string();
+  const std::string cut = (scratch.path() / "cut.csv").string();
+  const std::vector<std::string> command = distill({"--steps", "120", "--checkpoint-every", "7"});
+  ASSERT_EQ(run(joined(command, {"--out", out + "-whole", "--log", whole})).exit_code, 0);
+  const std::vector<std::string> again = joined(command, {"--out", out, "--log", cut});
+  test::run_process(joined({DOFLA_BINARY}, again), {}, {},
+                    {SIGKILL, [&] { return fs::exists(out + ".training"); }});
+  const ProcessResult resumed = run(joined(again, {"--resume"}));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("100 of 120 steps  loss "));
+  const std::vector<std::string> expected = lines_without_times(whole);
+  EXPECT_EQ(expected.size(), 121u);
+  EXPECT_EQ(lines_without_times(cut), expected);
+  EXPECT_THAT(expected.front(), testing::StartsWith("step,loss,learning_rate,"));
+  EXPECT_THAT(expected.back(), testing::StartsWith("120,"));
+}
+
+TEST_F(DistillCli, ASecondProcessIsRefusedAndAKilledOneLocksNobodyOut) {
+  const std::vector<std::string> command =
+      distill({"--steps", "100000", "--checkpoint-every", "1", "--out", out});
+  const auto refuse_another = [&] {
+    if (!fs::exists(out + ".training")) return false;
+    expect_failure(command, 1, "is at work on it");
+    expect_failure(joined(command, {"--resume"}), 1, "is at work on it");
+    return true;
+  };
+  test::run_process(joined({DOFLA_BINARY}, command), {}, {}, {SIGKILL, refuse_another});
+  EXPECT_TRUE(fs::exists(out + ".lock"));
+  expect_failure(command, 1, "--resume");  // no longer locked, but not overwritten either
+  EXPECT_FALSE(fs::exists(out + ".lock"));
+}
+
+TEST_F(DistillCli, ADamagedCheckpointIsRefused) {
+  const std::vector<std::string> command =
+      distill({"--steps", "100000", "--checkpoint-every", "1", "--out", out});
+  test::run_process(joined({DOFLA_BINARY}, command), {}, {},
+                    {SIGTERM, [&] { return fs::exists(out + ".training"); }});
+  std::string contents = read_text(out + ".training");
+  contents[contents.size() / 2] ^= 1;
+  write_whole(out + ".training", contents);
+  expect_failure(joined(command, {"--resume"}), 1, "student.training: damaged");
 }
 
 // The training fits on the disk, the model does not: nothing half-written, and nothing lost.

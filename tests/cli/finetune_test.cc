@@ -1,4 +1,7 @@
 // dofla finetune as a user meets it, on a tiny model.
+#include <csignal>
+#include <sstream>
+
 #include "dofla/core/file.h"
 #include "tests/support/command_line.h"
 #include "tests/support/fixtures.h"
@@ -47,18 +50,20 @@ TEST_F(FinetuneCli, MakesACompleteModelFolder) {
   EXPECT_EQ(result["before"]["questions"], 2);
   ASSERT_EQ(result["epochs"].size(), 3u);
   EXPECT_GT(result["epochs"][0]["loss"], result["epochs"][2]["loss"]);
-  const auto kept = result["kept"].get<size_t>();
+  const auto kept = result["kept"].get<size_t>();  // 0 stands for the beginning
   EXPECT_FALSE(fs::exists(out + ".training"));
 
   // The model in the folder is the one that was judged.
   const Json again =
       json({"evaluate", out, "--task", "piqa", "--task-data", data.string()})["tasks"][0];
-  EXPECT_EQ(again["acc"], result["epochs"][kept - 1]["acc"]);
+  EXPECT_EQ(again["acc"], (kept == 0 ? result["before"] : result["epochs"][kept - 1])["acc"]);
   EXPECT_EQ(json({"inspect", out})["model_type"], "llama");
   EXPECT_EQ(run({"generate", out, "--prompt", "Once", "--max-tokens", "2"}).exit_code, 0);
   const Json about = load_json(fs::path(out) / "config.json")["training"];
   EXPECT_EQ(about["task"], "piqa");
   EXPECT_EQ(about["lr"], 1e-3);
+  EXPECT_THAT(about["command"].get<std::string>(), testing::StartsWith("dofla finetune "));
+  EXPECT_EQ(about["data"], Json::array({data.string()}));
   expect_failure(finetune({"--out", out}), 1, "exists already");
 }
 
@@ -116,6 +121,55 @@ TEST_F(FinetuneCli, LearnsFromText) {
 TEST_F(FinetuneCli, KilledAndResumedEndsInTheSameBytes) {
   expect_resume_after_a_kill(finetune({"--epochs", "5", "--checkpoint-every", "1"}), out,
                              {"--lr", "0.5"}, "lr 0.0001, not 0.5");
+}
+
+// On questions right at the beginning, while the model is judged for the first time; on text in the
+// middle of an epoch.
+TEST_F(FinetuneCli, StoppedByASignalAndResumedEndsInTheSameBytes) {
+  expect_resume_after_a_signal(finetune({"--epochs", "40", "--checkpoint-every", "1"}), out, SIGHUP,
+                               1);
+  expect_resume_after_a_signal({"finetune", model, "--length", "32", "--sequences", "200",
+                                "--held-out", "4", "--epochs", "2", "--checkpoint-every", "1"},
+                               out + "-text", SIGTERM, 3);
+}
+
+TEST_F(FinetuneCli, ACheckpointIsAlsoWrittenByTime) {
+  const std::vector<std::string> command =
+      finetune({"--epochs", "100000", "--checkpoint-every", "100000000", "--checkpoint-minutes",
+                "0.001", "--out", out});
+  fs::file_time_type first;
+  const auto replaced = [&] {
+    std::error_code missing;
+    const fs::file_time_type written = fs::last_write_time(out + ".training", missing);
+    if (missing) return false;
+    if (first == fs::file_time_type()) first = written;
+    return written != first;
+  };
+  EXPECT_EQ(
+      test::run_process(joined({DOFLA_BINARY}, command), {}, {}, {SIGKILL, replaced}).exit_code,
+      -SIGKILL);
+}
+
+TEST_F(FinetuneCli, LogsEveryStepOnceAlsoAfterAResume) {
+  const std::string log = (scratch.path() / "run.jsonl").string();
+  const std::vector<std::string> command =
+      finetune({"--epochs", "30", "--checkpoint-every", "1", "--out", out, "--log", log});
+  test::run_process(joined({DOFLA_BINARY}, command), {}, {},
+                    {SIGINT, [&] { return fs::exists(log); }});
+  const Json result = json(joined(command, {"--resume"}));
+  EXPECT_EQ(result["steps"], 120);
+  std::istringstream text(read_text(log));
+  int64_t step = 0;
+  double sum = 0, seconds = 0;
+  for (std::string line; std::getline(text, line); seconds = parse_json(line, log)["seconds"]) {
+    const Json row = parse_json(line, log);
+    EXPECT_EQ(row["step"], ++step);
+    EXPECT_GT(row["tokens_per_second"], 0);
+    EXPECT_GT(row["seconds"], seconds);
+    if (step > 116) sum += row["loss"].get<double>();
+  }
+  EXPECT_EQ(step, 120);
+  EXPECT_NEAR(sum / 4, result["epochs"][29]["loss"].get<double>(), 1e-12);
 }
 
 TEST_F(FinetuneCli, HelpShowsThePapersSettingsAndTheDevices) {

@@ -25,6 +25,13 @@ TEST(ProgressLine, LongWaitsHaveHours) {
             "train    0%  1 of 101 steps  0.02/s  1:40:00 left");
 }
 
+TEST(ProgressLine, TrainingShowsItsLoss) {
+  TrainingStep step;
+  step.loss = 2.41349;
+  EXPECT_EQ(progress_line({"train", 50, 400, "steps", &step}, 10, 0),
+            "train   12%  50 of 400 steps  loss 2.4135  5/s  1:10 left");
+}
+
 TEST(ProgressLine, MoreThanTheTotalStaysWithinTheBar) {
   const std::string line = progress_line({"train", 12, 10, "steps"}, 1, 60);
   EXPECT_NE(line.find("100%"), std::string::npos);

@@ -1,4 +1,6 @@
 // dofla reproduce as a user meets it.
+#include <csignal>
+
 #include "dofla/core/file.h"
 #include "tests/support/command_line.h"
 #include "tests/support/fixtures.h"
@@ -40,6 +42,32 @@ TEST_F(ReproduceCli, WritesTablesAndGoesOn) {
   const std::string markdown = read_text(fs::path(out) / "tables.md");
   EXPECT_THAT(markdown, HasSubstr("wiki-mini: DoF"));
   EXPECT_THAT(read_text(fs::path(out) / "tables.html"), HasSubstr("paper, GPT-2"));
+}
+
+TEST_F(ReproduceCli, StoppedByASignalItGoesOnToTheSameFeatures) {
+  const std::string longer =
+      R"({"length": 16, "held_out": 2, "costs": [4], "strategies": ["fix"], "losses": ["softmax"],
+          "baselines": ["performer"], "steps": 400, "batch": 1,
+          "dof": {"samples": 16, "sequences": 2}})";
+  const fs::path features = fs::path("features") / "c4-fix-softmax-s1.safetensors";
+  std::vector<std::string> command = reproduce(longer);
+  ASSERT_EQ(run(command).exit_code, 0);
+  const std::string expected = read_text(out / features);
+  command.back() = out + "-cut";
+  const fs::path training = fs::path(command.back()) / "training";
+  const auto ready = [&] {
+    if (!fs::exists(training) || fs::is_empty(training)) return false;
+    expect_failure(command, 1, "is at work on it");
+    return true;
+  };
+  const ProcessResult stopped =
+      test::run_process(joined({DOFLA_BINARY}, command), {}, {}, {SIGTERM, ready});
+  EXPECT_EQ(stopped.exit_code, 128 + SIGTERM) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("the same command goes on"));
+  EXPECT_FALSE(fs::exists(command.back() / features));
+  const ProcessResult resumed = run(command);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_text(command.back() / features), expected);
 }
 
 TEST_F(ReproduceCli, AFailedRunIsListedAndTheExitCodeSaysSo) {

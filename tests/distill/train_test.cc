@@ -169,6 +169,23 @@ TEST_F(LayerwiseTraining, AnotherRunsCheckpointIsRefusedByTheSettingThatDiffers)
   test::expect_error([&] { trainer.restore(file, run); }, {"run.training"});
 }
 
+// Whichever bit it is: of lengths, names, settings, weights or the checksum itself.
+TEST_F(LayerwiseTraining, ACheckpointWithAFlippedBitIsRefused) {
+  const test::ScratchFolder scratch;
+  const fs::path file = scratch.path() / "run.training";
+  FeatureTrainer trainer(start(), layerwise, options(2));
+  trainer.step(ids);
+  trainer.save(file, run);
+  trainer.restore(file, run);
+  const std::string whole = read_text(file);
+  for (size_t at = 0; at < whole.size(); at += 1 + whole.size() / 211) {
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << at % 8));
+    write_whole(file, flipped);
+    test::expect_error([&] { trainer.restore(file, run); }, {"run.training"});
+  }
+}
+
 TEST_F(LayerwiseTraining, ACheckpointWithOtherShapesIsRefused) {
   const test::ScratchFolder scratch;
   const fs::path file = scratch.path() / "run.training";

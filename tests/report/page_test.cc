@@ -1,6 +1,7 @@
 #include "dofla/report/page.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -136,8 +137,9 @@ TEST(ReportPage, EscapesEveryName) {
   EXPECT_FALSE(contains(page, "onerror=alert(2)>"));
   EXPECT_FALSE(contains(page, "\x01"));
   EXPECT_FALSE(contains(page, "\xff"));
-  // Title (twice), model, two facts, Gram scale, strategy (twice), loss, command, version.
-  EXPECT_EQ(count(page, "&lt;script&gt;alert(1)"), 11u);
+  // Title (twice), model, two facts, Gram scale, strategy (twice), loss, its floor, command,
+  // version.
+  EXPECT_EQ(count(page, "&lt;script&gt;alert(1)"), 12u);
 }
 
 TEST(ReportPage, NamesNumbersThatAreNotFiniteAndDrawsNone) {
@@ -184,6 +186,39 @@ TEST(ReportPage, DrawsLongLossCurvesByMeans) {
   // Runs of 7 steps: 142 of them, and one of 6 at the end, which is 2 in the mean.
   EXPECT_TRUE(contains(page, "|994|1000\""));
   EXPECT_TRUE(contains(page, "|2\""));
+}
+
+TEST(ReportPage, DrawsTheFloorOfTheLoss) {
+  ReportData data;
+  data.training = TrainingSection{};
+  data.training->layer_loss = {{{1, 4.0}, {2, 3.0}}};
+  data.training->floor = {2.5};
+  data.training->floor_name = "the teacher's loss";
+  const std::string one = markup(data);
+  EXPECT_TRUE(contains(one, "reference-label"));
+  EXPECT_TRUE(contains(one, "Marked: <bdi>the teacher"));
+  EXPECT_TRUE(contains(one, ">2.5<"));  // among the numbers
+  data.training->layer_loss.push_back({{1, 5.0}, {2, 3.5}});
+  data.training->floor = {2.5, 1.25};
+  data.training->floor_name = "the entropy of the teacher's attention";
+  const std::string two = markup(data);
+  EXPECT_EQ(count(two, "class=\"faint\""), 2u);
+  EXPECT_TRUE(contains(two, "Faint: <bdi>the entropy of the teacher"));
+  EXPECT_TRUE(contains(two, ">1.25<"));
+  data.training->floor.clear();
+  EXPECT_FALSE(contains(markup(data), "cannot fall"));
+}
+
+TEST(ReportPage, SaysWhichLayersHaveAnErrorAboveOne) {
+  ReportData data;
+  data.training = TrainingSection{};
+  data.training->layer_error = {0.25, 1.5, 0.75, std::nan("")};
+  const std::string page = markup(data);
+  EXPECT_TRUE(contains(page, "Layer 2, 4: an error above 1"));
+  EXPECT_TRUE(contains(page, "data-y=\"0.25|1.5|0.75\""));
+  EXPECT_TRUE(contains(page, ">0.25<"));
+  data.training->layer_error = {0.25, 1};
+  EXPECT_FALSE(contains(markup(data), "an error above 1"));
 }
 
 TEST(ReportPage, IsDeterministic) {

@@ -60,6 +60,12 @@ class CommandLine : public testing::Test {
     return copy;
   }
 
+  static std::vector<std::string> joined(std::vector<std::string> all,
+                                         const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
   // A command that trains into `out` is killed between two checkpoints. With --resume it must
   // refuse `other_options`, naming `difference`, and else end in the bytes of a run that nobody
   // disturbed.
@@ -82,16 +88,42 @@ class CommandLine : public testing::Test {
     EXPECT_FALSE(fs::exists(out + ".training"));
   }
 
+  // A command that trains into `out` is asked to stop by a signal after a checkpoint, the
+  // `checkpoints`-th. It must end as a shell expects of that signal and say how to go on; with
+  // --resume it must end in the bytes of a run that nobody disturbed.
+  static void expect_resume_after_a_signal(const std::vector<std::string>& command,
+                                           const std::string& out, int signal,
+                                           int checkpoints = 2) {
+    ASSERT_EQ(run(joined(command, {"--out", out + "-whole"})).exit_code, 0);
+    const std::vector<std::string> cut = joined(command, {"--out", out});
+    const fs::path file = out + ".training";
+    fs::file_time_type last;  // of the checkpoint that was seen last
+    const auto ready = [&, seen = 0]() mutable {
+      std::error_code missing;
+      const fs::file_time_type written = fs::last_write_time(file, missing);
+      if (!missing && (seen == 0 || written != last)) {
+        ++seen;
+        last = written;
+      }
+      return seen >= checkpoints;
+    };
+    const ProcessResult stopped = run_process(joined({DOFLA_BINARY}, cut), {}, {}, {signal, ready});
+    EXPECT_EQ(stopped.exit_code, 128 + signal) << stopped.err;
+    EXPECT_THAT(stopped.err, testing::HasSubstr("stopped after"));
+    EXPECT_THAT(stopped.err, testing::HasSubstr("go on with the same command and --resume"));
+    EXPECT_FALSE(fs::exists(out));
+    EXPECT_FALSE(fs::exists(out + ".lock"));
+    const ProcessResult resumed = run(joined(cut, {"--resume"}));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(read_text(fs::path(out) / "model.safetensors"),
+              read_text(fs::path(out + "-whole") / "model.safetensors"));
+    EXPECT_FALSE(fs::exists(file));
+  }
+
   const std::string fixture = (fixtures() / "gpt2").string();
   const ScratchFolder scratch;
 
  private:
-  static std::vector<std::string> joined(std::vector<std::string> all,
-                                         const std::vector<std::string>& more) {
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-
   // The first checkpoint may be there before all work: waits until another one has taken its place.
   static void kill_after_a_checkpoint(const std::vector<std::string>& arguments,
                                       const std::string& file) {

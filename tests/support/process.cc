@@ -1,5 +1,6 @@
 #include "tests/support/process.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -18,11 +19,28 @@ void redirect(int descriptor, const std::string& path, int flags) {
   if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(127);
 }
 
+// Waits until the child has ended, and meanwhile for the moment of the signal.
+int wait_for(pid_t child, const ProcessSignal& signal) {
+  bool sent = signal.number == 0;
+  while (true) {
+    int status = 0;
+    const pid_t ended = ::waitpid(child, &status, sent ? 0 : WNOHANG);
+    if (ended == child) return status;
+    if (ended < 0) throw std::runtime_error("waitpid failed");
+    if (signal.ready()) {
+      ::kill(child, signal.number);
+      sent = true;
+    } else {
+      ::usleep(1000);
+    }
+  }
+}
+
 }  // namespace
 
 ProcessResult run_process(const std::vector<std::string>& command,
                           const std::map<std::string, std::string>& environment,
-                          const std::string& out_file) {
+                          const std::string& out_file, const ProcessSignal& signal) {
   const ScratchFolder scratch;
   const std::string out = out_file.empty() ? (scratch.path() / "out").string() : out_file;
   const std::string err = (scratch.path() / "err").string();
@@ -41,8 +59,7 @@ ProcessResult run_process(const std::vector<std::string>& command,
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }
-  int status = 0;
-  if (::waitpid(child, &status, 0) != child) throw std::runtime_error("waitpid failed");
+  const int status = wait_for(child, signal);
   return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
           .out = out_file.empty() ? read_text(out) : "",
           .err = read_text(err)};

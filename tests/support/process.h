@@ -1,6 +1,7 @@
 // Runs a program as a user does and catches what it says.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,10 +14,16 @@ struct ProcessResult {
   std::string err;
 };
 
+// A signal for the program, sent once when `ready` says so; it is asked every millisecond.
+struct ProcessSignal {
+  int number = 0;
+  std::function<bool()> ready;
+};
+
 // Standard input is empty. `environment` is added to the caller's. An `out_file` takes standard
 // output in place of ProcessResult::out.
 ProcessResult run_process(const std::vector<std::string>& command,
                           const std::map<std::string, std::string>& environment = {},
-                          const std::string& out_file = {});
+                          const std::string& out_file = {}, const ProcessSignal& signal = {});
 
 }  // namespace dofla::test

@@ -144,6 +144,9 @@ ReportData hostile_report() {
   data.training = TrainingSection{};
   data.training->loss = name;
   data.training->layer_loss = {{}, {{1, nan}, {2, 0.5}, {3, inf}, {4, 0.25}}, {{nan, nan}}};
+  data.training->floor = {nan, inf, -1};
+  data.training->floor_name = name;
+  data.training->layer_error = {nan, inf, -1, 1e300};
   data.training->student_loss = nan;
   data.training->kl = -inf;
   data.training->tokens_per_second = 1e308;

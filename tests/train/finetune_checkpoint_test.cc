@@ -1,9 +1,10 @@
 // A fine-tuning run as it is kept on disk: gone on with, refused, and never lost.
-#include <map>
+#include <atomic>
 #include <set>
 
 #include <gtest/gtest.h>
 
+#include "dofla/distill/training_file.h"
 #include "dofla/train/finetune.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/finetune_case.h"
@@ -12,17 +13,24 @@
 namespace dofla {
 namespace {
 
-class FinetuneCheckpoint : public testing::Test, protected test::FinetuneCase {};
+class FinetuneCheckpoint : public testing::Test, protected test::FinetuneCase {
+ protected:
+  NamedTensors start_of_linear_model() const {
+    Transformer model = linear_model();
+    model.make_trainable();
+    return copy_of(model);
+  }
+};
 
 struct Contents {
   NamedTensors tensors;
-  std::map<std::string, std::string> metadata;
+  Json run;
 };
 
 // Of a training file, which may be overwritten then.
 Contents contents(const fs::path& path) {
   const Safetensors file(path);
-  Contents all = {{}, file.metadata()};
+  Contents all = {{}, read_run(path)};
   for (const std::string& name : file.names())
     all.tensors.emplace_back(name, file.tensor(name).clone());
   return all;
@@ -67,6 +75,66 @@ TEST_F(FinetuneCheckpoint, ResumedAtAnyCheckpointEndsInTheSameBits) {
   }
 }
 
+// Stopped after every step and in every judgement, and each time gone on with.
+TEST_F(FinetuneCheckpoint, StoppedAnywhereItGoesOnToTheSameBits) {
+  FinetuneOptions options = settings();
+  options.checkpoint_every = 1000;
+  for (const bool beginning_is_best : {false, true}) {
+    const auto scored = [&](const Transformer& now) {
+      Judgement judgement = judge()(now);
+      if (same_bits(copy_of(now), start_of_linear_model())) judgement.score += beginning_is_best;
+      return judgement;
+    };
+    Transformer whole = linear_model();
+    options.checkpoint.clear();
+    options.resume = false;
+    const FinetuneResult expected = finetune(whole, lessons, options, scored);
+    EXPECT_EQ(expected.kept == 0, beginning_is_best);
+
+    options.checkpoint = scratch.path() / fmt::format("run-{}.training", beginning_is_best);
+    std::atomic<bool> stop = false;
+    int64_t stops = 0;
+    while (true) {
+      Transformer part = linear_model();
+      stop = false;
+      const auto stop_it = [&](const ProgressUpdate&) { stop = true; };
+      const Progress progress(stop_it, &stop);
+      bool judged = stops % 2 == 0;  // else the judgement is interrupted
+      const Judge interrupted = [&](const Transformer& now) {
+        if (!judged) throw Cancelled("in the middle");
+        judged = false;
+        return scored(now);
+      };
+      try {
+        const FinetuneResult found = finetune(part, lessons, options, interrupted, progress);
+        EXPECT_TRUE(same_bits(copy_of(part), copy_of(whole)));
+        EXPECT_EQ(found.loss, expected.loss);
+        EXPECT_EQ(found.kept, expected.kept);
+        break;
+      } catch (const Cancelled&) {
+        options.resume = true;
+        ASSERT_LT(++stops, 100);
+      }
+    }
+    EXPECT_GT(stops, static_cast<int64_t>(expected.loss.size()));
+  }
+}
+
+TEST_F(FinetuneCheckpoint, IsAlsoWrittenByTime) {
+  FinetuneOptions options = settings();
+  options.checkpoint_every = 1000;
+  options.checkpoint = scratch.path() / "run.training";
+  for (const double seconds : {1e9, 0.0}) {
+    options.checkpoint_seconds = seconds;
+    std::set<int64_t> kept;  // how many losses the file has, before every step is kept
+    Transformer model = linear_model();
+    finetune(model, lessons, options, judge(), [&](const ProgressUpdate&) {
+      kept.insert(Safetensors(options.checkpoint).tensor("history.loss").count());
+    });
+    EXPECT_EQ(kept.contains(1), seconds == 0) << seconds;
+  }
+}
+
 TEST_F(FinetuneCheckpoint, AnotherRunIsRefusedByWhatDiffers) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
@@ -101,11 +169,9 @@ TEST_F(FinetuneCheckpoint, ARunOfAnotherDeviceIsRefused) {
   Transformer model = linear_model();
   const FinetuneResult result = finetune(model, lessons, options, judge());
   EXPECT_EQ(result.run["device"], "cpu");
-  auto [tensors, metadata] = contents(options.checkpoint);
-  std::string& run = metadata.at("dofla.run");
-  const std::string_view here = R"("device":"cpu")";
-  run.replace(run.find(here), here.size(), R"("device":"cuda")");
-  write_safetensors(options.checkpoint, tensors, metadata);
+  auto [tensors, run] = contents(options.checkpoint);
+  run["device"] = "cuda";
+  write_training_file(options.checkpoint, tensors, run);
   options.resume = true;
   Transformer fresh = linear_model();
   test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
@@ -162,7 +228,7 @@ TEST_F(FinetuneCheckpoint, ABrokenCheckpointIsRefused) {
     for (const auto& [known, tensor] : file.tensors)
       if (known != name) broken.emplace_back(known, tensor);
     if (instead.defined()) broken.emplace_back(name, instead);
-    write_safetensors(options.checkpoint, broken, file.metadata);
+    write_training_file(options.checkpoint, broken, file.run);
     Transformer fresh = linear_model();
     test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
                        {"run.training", name, part});

@@ -92,13 +92,20 @@ TEST_F(Finetuning, EveryEpochTakesEveryQuestionOnceInAnotherOrder) {
   EXPECT_NE(finetune(again, lessons, options, judge()).loss[0], result.loss[0]);
 }
 
-TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsOrTheLast) {
-  for (const bool keep_best : {true, false}) {
+TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsTheBeginningOrTheLast) {
+  struct Case {
+    bool keep_best;
+    double before;
+    int64_t kept;
+  };
+  // The best epoch is kept where it is as good as the beginning, too.
+  for (const auto& [keep_best, before, kept] :
+       {Case{true, 0.3, 2}, {true, 0.5, 2}, {true, 0.9, 0}, {false, 0.3, 4}, {false, 0.9, 4}}) {
     FinetuneOptions options = settings();
     options.epochs = 4;
     options.keep_best = keep_best;
     std::vector<NamedTensors> seen;
-    const double script[] = {0.9, 0.2, 0.5, 0.5, 0.4};  // before, then after every epoch
+    const double script[] = {before, 0.2, 0.5, 0.5, 0.4};  // then after every epoch
     const Judge scripted = [&](const Transformer& model) {
       const Judgement judgement = {script[seen.size()], {}};
       seen.push_back(copy_of(model));
@@ -106,9 +113,11 @@ TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsOrTheLast) {
     };
     Transformer model = load_model(checkpoint);
     const FinetuneResult result = finetune(model, lessons, options, scripted);
-    EXPECT_EQ(result.before.score, 0.9);
-    EXPECT_EQ(result.kept, keep_best ? 1 : 3);
-    EXPECT_TRUE(same_bits(copy_of(model), seen[static_cast<size_t>(result.kept) + 1]));
+    EXPECT_EQ(result.before.score, before);
+    EXPECT_EQ(result.kept, kept);
+    EXPECT_EQ(result.kept_judgement().score, script[kept]);
+    EXPECT_EQ(result.is_worse(), kept == 4 && before == 0.9);
+    EXPECT_TRUE(same_bits(copy_of(model), seen[static_cast<size_t>(kept)]));
     EXPECT_FALSE(same_bits(seen[2], seen[4]));
   }
 }

@@ -114,7 +114,7 @@ TEST_F(LessonsOfText, AreLearntByHeart) {
   Transformer learner = linear_model();
   const FinetuneResult result = finetune(learner, text, options, judge);
   EXPECT_EQ(result.skipped(), 0);
-  EXPECT_EQ(judge(learner).score, result.epochs[static_cast<size_t>(result.kept)].score);
+  EXPECT_EQ(judge(learner).score, result.kept_judgement().score);
   EXPECT_LT(-result.epochs.back().score, 0.1 * -result.before.score);
 }
 

@@ -147,6 +147,10 @@ def _():
 
 elsewhere("distill", "--checkpoint-every", "KilledAndResumedEndsInTheSameBytes",
           "shows only in a run that is killed between two checkpoints")
+elsewhere("distill", "--checkpoint-minutes", "ACheckpointIsAlsoWrittenByTime",
+          "shows only in a run that is killed")
+elsewhere("distill", "--log", "LogsEveryStepOnceAlsoAfterAResume",
+          "is read beside a run that is stopped and goes on")
 elsewhere("distill", "--resume", "KilledAndResumedEndsInTheSameBytes",
           "goes on with a run that was killed")
 
@@ -266,5 +270,9 @@ def _():
 
 elsewhere("finetune", "--checkpoint-every", "KilledAndResumedEndsInTheSameBytes",
           "shows only in a run that is killed between two checkpoints")
+elsewhere("finetune", "--checkpoint-minutes", "ACheckpointIsAlsoWrittenByTime",
+          "shows only in a run that is killed")
+elsewhere("finetune", "--log", "LogsEveryStepOnceAlsoAfterAResume",
+          "is read beside a run that is stopped and goes on")
 elsewhere("finetune", "--resume", "KilledAndResumedEndsInTheSameBytes",
           "goes on with a run that was killed")
