@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <limits>
-#include <memory>
 
 #include "cli/assets.h"
 #include "cli/output.h"
@@ -21,6 +20,12 @@ CLI::Validator number_check(Number low, Number high, std::string expected) {
     return fmt::format("expected {}, found {}", expected, text);
   };
   return CLI::Validator(check, "");
+}
+
+void remark_on_skipped(const SkippedLines& skipped) {
+  if (skipped.count > 0)
+    remark(fmt::format("left out {}, the first: {}", counted(skipped.count, "bad line"),
+                       one_line(skipped.first)));
 }
 
 }  // namespace
@@ -76,10 +81,20 @@ void TextArguments::remark_on_default(int64_t sequences) const {
                        counted(sequences, "sequence")));
 }
 
-TextArguments::Sequences TextArguments::open(const fs::path& model_folder,
-                                             const ModelConfig& config,
-                                             const Progress& progress) const {
-  return ids_.empty() ? open_files(model_folder, config, progress) : open_ids(config);
+TextSource TextArguments::source(const ModelConfig& config) const {
+  if (length_ > config.context)
+    fail("--length {} is more than the model's context of {}", length_, config.context);
+  TextSource source = {
+      .ids = ids_, .length = length_, .most = most_sequences(), .skip_bad_lines = skip_bad_lines_};
+  const std::vector<std::string> names = files();
+  if (ids_.empty()) source.files.assign(names.begin(), names.end());
+  return source;
+}
+
+Windows TextArguments::open(const Checkpoint& checkpoint, const Progress& progress) const {
+  Windows windows = open_windows(checkpoint, source(checkpoint.config()), progress);
+  remark_on_skipped(windows.skipped);
+  return windows;
 }
 
 std::vector<std::string> TextArguments::files() const {
@@ -89,65 +104,11 @@ std::vector<std::string> TextArguments::files() const {
 
 std::vector<TokenIds> TextArguments::read(const Checkpoint& checkpoint,
                                           const Progress& progress) const {
-  if (!ids_.empty()) return read_id_file(checkpoint.config(), true);
-  const Sequences text = open(checkpoint.folder(), checkpoint.config(), progress);
-  std::vector<TokenIds> windows;
-  for (TokenIds window; text.next(window);) windows.push_back(window);
+  SkippedLines skipped;
+  std::vector<TokenIds> windows =
+      read_windows(checkpoint, source(checkpoint.config()), progress, &skipped);
+  remark_on_skipped(skipped);
   return windows;
-}
-
-std::vector<TokenIds> TextArguments::read_id_file(const ModelConfig& config,
-                                                  bool same_length) const {
-  std::vector<TokenIds> ids = read_ids(ids_, {.vocabulary = config.vocabulary,
-                                              .shortest = 2,
-                                              .longest = config.context,
-                                              .same_length = same_length});
-  const auto most = static_cast<size_t>(most_sequences());
-  if (most > 0 && most < ids.size()) ids.resize(most);
-  return ids;
-}
-
-TextArguments::Sequences TextArguments::open_ids(const ModelConfig& config) const {
-  auto ids = std::make_shared<std::vector<TokenIds>>(read_id_file(config, false));
-  Sequences result;
-  for (const TokenIds& sequence : *ids)
-    result.predicted_tokens += static_cast<int64_t>(sequence.size()) - 1;
-  result.next = [ids, at = size_t{0}](TokenIds& sequence) mutable {
-    if (at == ids->size()) return false;
-    sequence = (*ids)[at++];
-    return true;
-  };
-  return result;
-}
-
-TextArguments::Sequences TextArguments::open_files(const fs::path& model_folder,
-                                                   const ModelConfig& config,
-                                                   const Progress& progress) const {
-  if (length_ > config.context)
-    fail("--length {} is more than the model's context of {}", length_, config.context);
-  const WindowOptions options = {.length = length_ > 0 ? length_ : config.context,
-                                 .end_of_text = config.end_of_text,
-                                 .most = most_sequences(),
-                                 .vocabulary = config.vocabulary,
-                                 .documents = {.skip_bad_lines = skip_bad_lines_}};
-  const std::vector<std::string> names = this->files();
-  const TextFiles files({names.begin(), names.end()});
-  const auto tokenizer = std::make_shared<Tokenizer>(Tokenizer::load(model_folder));
-  const Encode encode = [tokenizer](std::string_view text) { return tokenizer->encode(text); };
-
-  Sequences result;
-  TokenIds window;
-  WindowReader first(files, encode, options);
-  while (first.next(window)) {
-    result.predicted_tokens += static_cast<int64_t>(window.size()) - 1;
-    report(progress, {"read the text", result.predicted_tokens, 0, "tokens"});
-  }
-  if (const SkippedLines& skipped = first.skipped(); skipped.count > 0)
-    remark(fmt::format("left out {}, the first: {}", counted(skipped.count, "bad line"),
-                       one_line(skipped.first)));
-  const auto windows = std::make_shared<WindowReader>(files, encode, options);
-  result.next = [windows](TokenIds& sequence) { return windows->next(sequence); };
-  return result;
 }
 
 CLI::Option* add_out(CLI::App& app, std::string& out, const char* help, const char* type) {

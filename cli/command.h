@@ -12,8 +12,8 @@
 
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/progress.h"
-#include "dofla/data/batches.h"
 #include "dofla/model/transformer.h"
+#include "dofla/pipeline/text.h"
 
 namespace dofla::cli {
 
@@ -50,28 +50,15 @@ class TextArguments {
   // How many sequences are used unless the user says otherwise, and of the built-in text; 0: all.
   void add(CLI::App& app, int64_t sequences = 0, int64_t built_in_sequences = 0);
 
-  // A sequence of 2 to context tokens a call; false after the last one.
-  using Next = std::function<bool(TokenIds& ids)>;
-  struct Sequences {
-    Next next;
-    int64_t predicted_tokens = 0;  // of all sequences
-  };
-  // Reads the text once to its end, so that a defect shows before the long work starts and the
-  // amount of work is known; `next` then reads it again.
-  Sequences open(const fs::path& model_folder, const ModelConfig& config,
-                 const Progress& progress) const;
+  // One a call, or all at once to train on, for a model's checkpoint.
+  Windows open(const Checkpoint& checkpoint, const Progress& progress) const;
+  std::vector<TokenIds> read(const Checkpoint& checkpoint, const Progress& progress) const;
   std::vector<std::string> files() const;  // that are read
   // Says so if it was this program that chose how many sequences were used, not the user.
   void remark_on_default(int64_t sequences) const;
-  // All of them at once, to train on: with --ids they must have one length.
-  std::vector<TokenIds> read(const Checkpoint& checkpoint, const Progress& progress) const;
 
  private:
-  std::vector<TokenIds> read_id_file(const ModelConfig& config, bool same_length) const;
-  Sequences open_ids(const ModelConfig& config) const;
-  Sequences open_files(const fs::path& model_folder, const ModelConfig& config,
-                       const Progress& progress) const;
-
+  TextSource source(const ModelConfig& config) const;
   int64_t most_sequences() const;  // 0: all
 
   std::vector<std::string> data_;

@@ -4,6 +4,7 @@
 
 #include <sys/resource.h>
 
+#include "cli/choice_option.h"
 #include "cli/command.h"
 #include "cli/device_option.h"
 #include "cli/distill_report.h"
@@ -11,9 +12,11 @@
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/training_run.h"
+#include "cli/usage_error.h"
 #include "dofla/core/error.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/pipeline.h"
+#include "dofla/pipeline/student.h"
 
 namespace dofla::cli {
 namespace {
@@ -24,20 +27,12 @@ struct Options {
   TrainingRun training;
   TextArguments text;
   LambdaOption lambda;
-  std::string plan, start, strategy = "dof", features = "prf", init = "pairs";
-  std::string loss = "softmax", mask = "causal";
-  int64_t held_out = 16;
-  LearningRates rates;
-  DistillOptions job = {.plan = {},
-                        .start = {},
-                        .allocate = {},
-                        .dof = {.sample = {.samples = 1024, .draws = 1, .seed = 0}},
-                        .features = {},
-                        .loss = {},
-                        .train = {.steps = 400},
-                        .device = {},
-                        .checkpoint = {},
-                        .run = {}};
+  std::string plan, start;
+  AllocateOptions allocate;
+  std::optional<int64_t> samples;
+  RecipeOptions recipe;
+  int64_t batch = DistillOptions().batch;
+  int64_t held_out = kHeldOut;
   bool dry_run = false;
   bool json = false;
 };
@@ -47,47 +42,43 @@ DistillText read_text(const Options& options, const Checkpoint& checkpoint,
   return split_held_out(options.text.read(checkpoint, progress), options.held_out);
 }
 
-// Goes on from the features of a student, which also give the plan.
-void go_on_from(const fs::path& student, DistillOptions& job) {
-  const fs::path plan = student / "plan.json";
-  job.start = load_features(Checkpoint(student));
-  job.features.map = job.start->map;
-  job.plan = load_dimension_plan(plan, Input::kFile);
-  if (job.plan->heads != job.start->counts())
-    fail("{}: is not the plan of the features beside it", plan.string());
-}
-
-DistillOptions complete(const Options& options, const Checkpoint& checkpoint,
-                        const DistillText& text) {
-  DistillOptions job = options.job;
+// The job that the arguments ask for.
+DistillOptions make_job(const Options& options) {
+  DistillOptions job;
   options.training.set(job);
-  job.allocate.strategy = named<PlanStrategy>(options.strategy);
-  job.allocate.lambda = options.lambda.value().value_or(0x1p-8);
-  job.dof.lambda = job.allocate.lambda;
-  job.dof.sample.seed = job.seed;
-  if (!options.plan.empty()) job.plan = load_dimension_plan(options.plan);
-  job.features.map = named<FeatureMap>(options.features);
-  job.features.init = named<FeatureInit>(options.init);
-  if (!options.start.empty()) go_on_from(options.start, job);
-  job.features.seed = job.seed;
-  job.features.lambda = job.allocate.lambda;
-  job.loss.mask = options.mask == "full" ? PairMask::kFull : PairMask::kCausal;
+  RecipeOptions recipe = options.recipe;
+  recipe.recompute = options.training.recompute();
+  if (!options.start.empty()) {
+    StudentFeatures start = load_student_features(options.start);
+    recipe.features = start.features.map;
+    job.plan = std::move(start);
+  } else if (!options.plan.empty()) {
+    job.plan = load_dimension_plan(options.plan);
+  } else {
+    job.plan = options.allocate;
+  }
+  if (options.lambda.value() || options.samples) {
+    DofOptions& dof = job.dof.emplace();
+    dof.lambda = options.lambda.value().value_or(dof.lambda);
+    dof.samples = options.samples.value_or(dof.samples);
+  }
+  job.recipe = make_recipe(recipe);
+  job.batch = options.batch;
   job.device = options.device.get();
-  job.follow(make_recipe(options.loss, job.features.map, job.train.steps, options.rates));
-  job.run = distill_settings(checkpoint, text, job);
+  require_sound(job);
   return job;
 }
 
 void estimate(const Options& options, const Checkpoint& checkpoint, const DistillText& text,
               const DistillOptions& job) {
-  const double step = job.train.steps == 0 ? 0 : measure_step_seconds(checkpoint, text, job);
+  const double step = job.recipe.train.steps == 0 ? 0 : measure_step_seconds(checkpoint, text, job);
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  const double seconds = step * static_cast<double>(job.train.steps);
+  const double seconds = step * static_cast<double>(job.recipe.train.steps);
   const int64_t bytes = int64_t{usage.ru_maxrss} * 1024;
   if (options.json)
     return print_json({{"dry_run", true},
-                       {"steps", job.train.steps},
+                       {"steps", job.recipe.train.steps},
                        {"step_seconds", step},
                        {"seconds", seconds},
                        {"peak_bytes", bytes}});
@@ -96,33 +87,28 @@ void estimate(const Options& options, const Checkpoint& checkpoint, const Distil
                   "a step         {:.2f} s\n"
                   "training       about {:.0f} s\n"
                   "memory         about {}\n",
-                  job.train.steps, job.batch, text.train.front().size(), step, seconds,
+                  job.recipe.train.steps, job.batch, text.train.front().size(), step, seconds,
                   with_bytes_unit(bytes)));
 }
 
-void run(const Options& options, const Checkpoint& checkpoint, const std::atomic<bool>* stop) {
+void run(const Options& options, const Checkpoint& checkpoint, const DistillOptions& job,
+         const std::atomic<bool>* stop) {
   const auto start = std::chrono::steady_clock::now();
   Distilled result;
-  DistillOptions job;
   {
     ProgressBar bar(stop);
     const DistillText text = read_text(options, checkpoint, bar.progress());
-    job = complete(options, checkpoint, text);
     if (options.dry_run) return estimate(options, checkpoint, text, job);
     result = distill(checkpoint, text, job, options.training.logged(bar.progress()));
   }
-  NewFolder out(options.training.out());
-  job.run.update(provenance(options.text.files()));
-  write_linear_model(out.path(), checkpoint, result.features, job.run);
-  write_distill_report(out.path(), checkpoint, job, result);
-  out.commit();
+  write_student(options.training.out(), checkpoint, result, provenance(options.text.files()));
   fs::remove(job.checkpoint);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.json) return print_json(distill_json(job, result, seconds));
-  print(distill_table(checkpoint, job, result, seconds));
-  remark(fmt::format("{0}: model, dof.json and plan.json; open {0}/report.html",
-                     options.training.out()));
+  if (options.json) return print_json(distill_json(result, seconds));
+  print(distill_table(checkpoint, result, seconds));
+  remark(fmt::format("{0}: model, {1}plan.json and report.html; open {0}/report.html",
+                     options.training.out(), result.dof ? "dof.json, " : ""));
 }
 
 void run(const Options& options) {
@@ -130,67 +116,86 @@ void run(const Options& options) {
   if (is_linear(checkpoint))
     fail("{}: is a linear-attention model already; distil its teacher",
          checkpoint.folder().string());
-  if (options.dry_run) return run(options, checkpoint, nullptr);
-  options.training.guard([&](const std::atomic<bool>* stop) { run(options, checkpoint, stop); });
+  const DistillOptions job = from_arguments([&] { return make_job(options); });
+  if (options.dry_run) return run(options, checkpoint, job, nullptr);
+  options.training.guard(
+      [&](const std::atomic<bool>* stop) { run(options, checkpoint, job, stop); });
 }
 
 void add_feature_options(CLI::App& app, Options& options) {
-  app.add_option("--cost", options.job.allocate.cost, "features a head on average")
-      ->capture_default_str()
-      ->type_name("C")
-      ->check(whole_between(1, DimensionPlan::kLargestDimension));
-  app.add_option("--strategy", options.strategy, "how the features are spread over the layers")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->check(CLI::IsMember(all_names<PlanStrategy>()));
-  app.add_option("--power", options.job.allocate.power, "of the degrees of freedom, for dof-head")
-      ->capture_default_str()
-      ->type_name("P")
-      ->check(real_between(0, 100));
-  app.add_option("--plan", options.plan, "a plan of dofla plan, instead of --cost and --strategy")
-      ->type_name("F");
-  app.add_option("--start", options.start,
-                 "a student of the same teacher to go on from, instead of a plan and drawn\n"
-                 "features: for instance softmax first, then direct")
-      ->type_name("DIR")
-      ->excludes("--plan");
-  options.lambda.add(app, "the ridge λ of the degrees of freedom (left out: 2^-8)");
-  app.add_option("--samples", options.job.dof.sample.samples,
-                 "queries and keys a head that the degrees of freedom are measured on")
-      ->capture_default_str()
+  CLI::Option* cost = app.add_option("--cost", options.allocate.cost,
+                                     "features a head on average (left out: the size of a head)")
+                          ->type_name("C")
+                          ->check(whole_between(1, DimensionPlan::kLargestDimension));
+  CLI::Option* strategy = add_choice(app, "--strategy", options.allocate.strategy,
+                                     "how the features are spread over the layers");
+  CLI::Option* power = app.add_option("--power", options.allocate.power,
+                                      "of the degrees of freedom, for dof-head (left out: 1)")
+                           ->type_name("P")
+                           ->check(real_between(0, 100));
+  CLI::Option* plan = app.add_option("--plan", options.plan,
+                                     "a plan of dofla plan, instead of --cost and --strategy")
+                          ->type_name("F");
+  CLI::Option* start =
+      app.add_option("--start", options.start,
+                     "a student of the same teacher to go on from, instead of a plan and drawn\n"
+                     "features: for instance softmax first, then direct")
+          ->type_name("DIR")
+          ->excludes(plan);
+  for (CLI::Option* option : {cost, strategy, power}) {
+    option->excludes(plan);
+    option->excludes(start);
+  }
+  options.lambda.add(app, fmt::format("the ridge λ of the degrees of freedom (left out: {})",
+                                      lambda_text(kDefaultLambda)));
+  app.add_option("--samples", options.samples,
+                 fmt::format("queries and keys a head that the degrees of freedom are measured on\n"
+                             "(left out: {})",
+                             DofOptions().samples))
       ->type_name("J")
       ->check(whole_from(1));
-  app.add_option("--features", options.features,
-                 "the feature map; performer is not trained, of dijiang the weights")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->check(CLI::IsMember(all_names<FeatureMap>()));
-  app.add_option("--init", options.init, "how prf features are drawn before training")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->check(CLI::IsMember(all_names<FeatureInit>()));
+  add_choice(app, "--features", options.recipe.features,
+             "the feature map; performer is not trained, of dijiang the weights")
+      ->excludes(start);
+  add_choice(app, "--init", options.recipe.init,
+             fmt::format("how prf features are drawn before training (left out: {})",
+                         name(make_recipe().init)))
+      ->excludes(start);
+}
+
+std::string rate_text(const RecipeOptions& recipe, double TrainOptions::*rate) {
+  return fmt::format("{}", make_recipe(recipe).train.*rate);
 }
 
 void add_training_options(CLI::App& app, Options& options) {
-  DistillOptions& job = options.job;
-  app.add_option("--loss", options.loss,
-                 "softmax, l2 and attention-mse train layer by layer; direct trains\n"
-                 "the whole model on the next token")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->check(CLI::IsMember(loss_names()));
-  app.add_option("--mask", options.mask, "pairs of query and key in the objective")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"causal", "full"}));
-  add_number(app, "--steps", job.train.steps, "optimizer steps", "N", whole_from(0))
+  RecipeOptions& recipe = options.recipe;
+  const RecipeOptions l2 = {.loss = LossKind::kL2}, dijiang = {.features = FeatureMap::kDijiang};
+  add_choice(app, "--loss", recipe.loss,
+             "softmax, l2 and attention-mse train layer by layer; direct trains\n"
+             "the whole model on the next token (left out: softmax, for dijiang direct)");
+  add_choice(app, "--mask", recipe.mask,
+             fmt::format("pairs of query and key in the layerwise losses (left out: {})",
+                         name(PairMask::kCausal)));
+  add_number(
+      app, "--steps", recipe.steps,
+      fmt::format("optimizer steps (left out: {}, for performer {})", make_recipe().train.steps,
+                  make_recipe({.features = FeatureMap::kPerformer}).train.steps)
+          .c_str(),
+      "N", whole_from(0));
+  add_number(app, "--batch", options.batch, "windows a step", "B", whole_between(1, 1 << 20))
       ->capture_default_str();
-  add_number(app, "--batch", job.batch, "windows a step", "B", whole_between(1, 1 << 20))
-      ->capture_default_str();
-  add_number(app, "--lr-z", options.rates.z, "learning rate of z (left out: 0.05, for l2 0.002)",
+  add_number(app, "--lr-z", recipe.lr_z,
+             fmt::format("learning rate of z (left out: {}, for l2 {})",
+                         rate_text({}, &TrainOptions::lr_z), rate_text(l2, &TrainOptions::lr_z))
+                 .c_str(),
              "R", real_between(0, 1e3));
-  add_number(app, "--lr-alpha", options.rates.alpha,
-             "of log α (left out: 0.2, for l2 and dijiang 0.02)", "R", real_between(0, 1e3));
+  add_number(
+      app, "--lr-alpha", recipe.lr_alpha,
+      fmt::format("of log α (left out: {}, for l2 {}, for dijiang {})",
+                  rate_text({}, &TrainOptions::lr_alpha), rate_text(l2, &TrainOptions::lr_alpha),
+                  rate_text(dijiang, &TrainOptions::lr_alpha))
+          .c_str(),
+      "R", real_between(0, 1e3));
   add_number(app, "--held-out", options.held_out,
              "last windows of the text, kept to judge the student by", "T", whole_from(1))
       ->capture_default_str();

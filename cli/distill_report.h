@@ -1,4 +1,4 @@
-// What `dofla distill` tells at its end: a table, a JSON object, and files for the model's folder.
+// What `dofla distill` tells at its end: a table or a JSON object.
 #pragma once
 
 #include <string>
@@ -8,12 +8,7 @@
 
 namespace dofla::cli {
 
-std::string distill_table(const Checkpoint& teacher, const DistillOptions& job,
-                          const Distilled& result, double seconds);
-OrderedJson distill_json(const DistillOptions& job, const Distilled& result, double seconds);
-
-// plan.json, dof.json (where it was measured) and report.html.
-void write_distill_report(const fs::path& folder, const Checkpoint& teacher,
-                          const DistillOptions& job, const Distilled& result);
+std::string distill_table(const Checkpoint& teacher, const Distilled& result, double seconds);
+OrderedJson distill_json(const Distilled& result, double seconds);
 
 }  // namespace dofla::cli

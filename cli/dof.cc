@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "cli/choice_option.h"
 #include "cli/command.h"
 #include "cli/device_option.h"
 #include "cli/lambda_option.h"
@@ -16,8 +17,8 @@ struct Options {
   DeviceOption device;
   TextArguments text;
   LambdaOption lambda;
-  DofOptions dof = {.sample = {.samples = 1024, .draws = 8, .seed = 0}};
-  std::string gram = "trace";
+  DofOptions dof;
+  uint64_t seed = 0;
   std::string out;
   bool json = false;
 };
@@ -36,7 +37,7 @@ std::string table_text(const DofTable& table) {
     for (size_t h = 0; h < row.heads.size(); ++h)
       text += fmt::format("{:>6.1f}{}", row.heads[h].mean,
                           static_cast<int64_t>(h) == row.largest_head ? '*' : ' ');
-    text += fmt::format("  {:.1f} ± {:.1f}\n", row.largest().mean, row.largest().spread);
+    text += fmt::format("  {}\n", dof_text(row.largest(), table.draws));
   }
   return text;
 }
@@ -46,16 +47,14 @@ void run(const Options& options) {
   const Checkpoint checkpoint(options.model.folder());
   const Transformer teacher(checkpoint, options.device.get());
   DofOptions dof = options.dof;
-  dof.gram = named<GramScale>(options.gram);
   dof.lambda = options.lambda.value().value_or(dof.lambda);
   DofTable table;
   {
     ProgressBar bar;
-    const TextArguments::Sequences text =
-        options.text.open(checkpoint.folder(), teacher.config(), bar.progress());
+    const Windows text = options.text.open(checkpoint, bar.progress());
     std::vector<TokenIds> sequences;
     for (TokenIds sequence; text.next(sequence);) sequences.push_back(sequence);
-    table = measure_dof(teacher, sequences, dof, bar.progress());
+    table = measure_dof(teacher, sequences, dof, options.seed, bar.progress());
   }
   checkpoint.require_unchanged();
   const Json summary = dof_summary(table);
@@ -72,21 +71,20 @@ Command add_dof(CLI::App& program) {
   const auto options = std::make_shared<Options>();
   options->model.add(*app);
   options->device.add(*app);
-  options->text.add(*app, 16);
-  app->add_option("--samples", options->dof.sample.samples, "queries and keys drawn a head")
+  options->text.add(*app, kDofSequences);
+  app->add_option("--samples", options->dof.samples, "queries and keys drawn a head")
       ->capture_default_str()
       ->type_name("J")
       ->check(whole_from(1));
-  app->add_option("--draws", options->dof.sample.draws, "independent draws, for the spread")
+  app->add_option("--draws", options->dof.draws, "independent draws, for the spread")
       ->capture_default_str()
       ->type_name("R")
       ->check(whole_between(1, 10000));
-  options->lambda.add(*app, "the ridge λ, such as 2^-8 (left out: 2^-8)");
-  app->add_option("--gram", options->gram, "what the Gram matrix is divided by")
-      ->capture_default_str()
-      ->type_name("SCALE")
-      ->check(CLI::IsMember(all_names<GramScale>()));
-  app->add_option("--seed", options->dof.sample.seed, "the same seed draws the same samples")
+  options->lambda.add(
+      *app, fmt::format("the ridge λ, such as 2^-4 (left out: {})", lambda_text(kDefaultLambda)));
+  add_choice(*app, "--gram", options->dof.gram, "what the Gram matrix is divided by")
+      ->type_name("SCALE");
+  app->add_option("--seed", options->seed, "the same seed draws the same samples")
       ->capture_default_str()
       ->type_name("N")
       ->check(seed_number());

@@ -46,8 +46,7 @@ void run_beside_teacher(const EvaluateArguments& options) {
   Comparison result;
   {
     ProgressBar bar;
-    const TextArguments::Sequences text =
-        options.text.open(checkpoint.folder(), student.config(), bar.progress());
+    const Windows text = options.text.open(checkpoint, bar.progress());
     result = compare(teacher, student, text.next, text.predicted_tokens, bar.progress());
   }
   checkpoint.require_unchanged();
@@ -81,8 +80,7 @@ void run(const EvaluateArguments& options) {
   double seconds = 0;
   {
     ProgressBar bar;
-    const TextArguments::Sequences text =
-        options.text.open(checkpoint.folder(), model.config(), bar.progress());
+    const Windows text = options.text.open(checkpoint, bar.progress());
     const auto start = std::chrono::steady_clock::now();
     result = evaluate_next_token(model, text.next, text.predicted_tokens, bar.progress());
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -83,6 +83,7 @@ FinetuneOptions FinetuneArguments::complete(const FinetuneOptions& otherwise) co
   full.checkpoint_every = otherwise.checkpoint_every;
   full.part_tokens = part_tokens_for(device.get());
   training.set(full);
+  full.recompute = training.recompute();
   return full;
 }
 

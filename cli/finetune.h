@@ -9,6 +9,7 @@
 #include "cli/device_option.h"
 #include "cli/output.h"
 #include "cli/training_run.h"
+#include "dofla/pipeline.h"
 #include "dofla/train/finetune.h"
 
 namespace dofla::cli {
@@ -48,7 +49,7 @@ class FinetuneText {
  private:
   TextArguments text_;
   std::string teacher_;
-  int64_t held_out_ = 16;
+  int64_t held_out_ = kHeldOut;
 };
 
 FinetuneOptions text_finetune_options(bool with_teacher);  // where nothing else is said

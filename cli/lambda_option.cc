@@ -47,4 +47,9 @@ std::string lambda_text(double lambda) {
   return fmt::format("2^{}", exponent - 1);
 }
 
+std::string dof_text(const DofEstimate& dof, int64_t draws) {
+  return draws > 1 ? fmt::format("{:.1f} ± {:.1f}", dof.mean, dof.spread)
+                   : fmt::format("{:.1f}", dof.mean);
+}
+
 }  // namespace dofla::cli

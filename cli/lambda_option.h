@@ -1,10 +1,13 @@
-// --lambda, which the paper writes as a power of two: 2^-8 or 0.00390625.
+// Degrees of freedom on the command line: --lambda, which the paper writes as a power of two (2^-8
+// or 0.00390625), and the text that shows them.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
+
+#include "dofla/dof/dof_table.h"
 
 namespace dofla::cli {
 
@@ -19,5 +22,8 @@ class LambdaOption {
 };
 
 std::string lambda_text(double lambda);  // "2^-8", or the number if it is no power of two
+
+// "12.3 ± 0.4"; one draw has no spread, and none is shown.
+std::string dof_text(const DofEstimate& dof, int64_t draws);
 
 }  // namespace dofla::cli

@@ -12,6 +12,7 @@
 #include "cli/interruption.h"
 #include "cli/invocation.h"
 #include "cli/output.h"
+#include "cli/usage_error.h"
 #include "dofla/core/error.h"
 #include "dofla/core/version.h"
 
@@ -100,8 +101,13 @@ int run(int argc, char** argv) {
   for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
   if (const std::optional<int> exit_code = parse(program, argc, argv)) return *exit_code;
   if (threads > 0) omp_set_num_threads(threads);
-  for (const Command& command : commands)
-    if (command.app->parsed()) command.run();
+  try {
+    for (const Command& command : commands)
+      if (command.app->parsed()) command.run();
+  } catch (const UsageError& error) {
+    complain(fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
+    return kWrongUsage;
+  }
   return 0;
 }
 

@@ -1,9 +1,10 @@
 #include <memory>
-#include <optional>
 
+#include "cli/choice_option.h"
 #include "cli/command.h"
 #include "cli/lambda_option.h"
 #include "cli/output.h"
+#include "cli/usage_error.h"
 #include "dofla/core/error.h"
 #include "dofla/plan/allocate.h"
 
@@ -12,10 +13,8 @@ namespace {
 
 struct Options {
   std::string table;
-  std::string strategy = "dof";
-  std::optional<int64_t> cost;
+  AllocateOptions allocate;
   LambdaOption lambda;
-  double power = 1;
   bool bound = false;
   double delta = 0.1;
   double t = 1;
@@ -23,7 +22,7 @@ struct Options {
   bool json = false;
 };
 
-std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows) {
+std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows, int64_t draws) {
   const bool by_head = plan.strategy == PlanStrategy::kDofHead;
   std::string text = fmt::format(
       "Feature dimensions, strategy {}, cost {}, λ = {}\n"
@@ -34,7 +33,7 @@ std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows
   for (size_t s = 0; s < rows.size(); ++s) {
     text += fmt::format("{:>5}   {:<5}", s + 1, dims[s]);
     if (by_head) text += fmt::format("   {}", fmt::join(plan.heads[s], " "));
-    text += fmt::format("   {:.1f} ± {:.1f}\n", rows[s].largest().mean, rows[s].largest().spread);
+    text += fmt::format("   {}\n", dof_text(rows[s].largest(), draws));
   }
   return text + fmt::format("mean    {:.2f}\n", plan.mean());
 }
@@ -57,12 +56,9 @@ std::string bound_text(const std::vector<int64_t>& bound, const Options& options
 void run(const Options& options) {
   if (!options.out.empty()) prepare_place(options.out);
   const DofTable table = load_dof_table(options.table);
-  const AllocateOptions allocation = {.strategy = named<PlanStrategy>(options.strategy),
-                                      .cost = options.cost.value_or(table.model.head_size),
-                                      .lambda = options.lambda.value().value_or(table.lambda),
-                                      .power = options.power};
-  const DimensionPlan plan = allocate(table, allocation);
-  const std::vector<DofRow> rows = degrees_of_freedom(table, allocation.lambda);
+  const DimensionPlan plan =
+      from_arguments([&] { return allocate(table, options.allocate, options.lambda.value()); });
+  const std::vector<DofRow> rows = degrees_of_freedom(table, plan.lambda);
   const std::vector<int64_t> bound = options.bound ? bounds(rows, options) : std::vector<int64_t>();
   if (!options.out.empty()) save_dimension_plan(options.out, plan);
   if (options.json) {
@@ -70,7 +66,7 @@ void run(const Options& options) {
     if (options.bound) json["bound"] = bound;
     return print_json(json);
   }
-  print(plan_text(plan, rows));
+  print(plan_text(plan, rows, table.draws));
   if (options.bound) print(bound_text(bound, options));
 }
 
@@ -80,16 +76,13 @@ Command add_plan(CLI::App& program) {
   CLI::App* app = program.add_subcommand("plan", "Choose the feature dimensions of every layer");
   const auto options = std::make_shared<Options>();
   app->add_option("DOF", options->table, "what dofla dof saved: dof.json")->required();
-  app->add_option("--strategy", options->strategy, one_of_names<PlanStrategy>())
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->check(CLI::IsMember(all_names<PlanStrategy>()));
-  app->add_option("--cost", options->cost, "the mean M to spend (left out: the head size)")
+  add_choice(*app, "--strategy", options->allocate.strategy, one_of_names<PlanStrategy>());
+  app->add_option("--cost", options->allocate.cost, "the mean M to spend (left out: the head size)")
       ->type_name("C")
       ->check(whole_between(1, DimensionPlan::kLargestDimension));
   options->lambda.add(*app, "the ridge λ, such as 2^-4 (left out: that of DOF)");
-  app->add_option("--power", options->power, "dof-head: M in proportion to this power of the DoF")
-      ->capture_default_str()
+  app->add_option("--power", options->allocate.power,
+                  "dof-head: M in proportion to this power of the DoF (left out: 1)")
       ->type_name("P")
       ->check(real_between(0, 100));
   CLI::Option* bound =

@@ -25,6 +25,7 @@ class TrainingRun {
            const char* recompute_help);
 
   const std::string& out() const { return out_; }
+  bool recompute() const { return recompute_; }
   fs::path file() const { return out_ + ".training"; }
 
   // Does the work with the model's place to itself and with a flag that stops it between two steps.
@@ -42,7 +43,6 @@ class TrainingRun {
     job.seed = seed_;
     job.checkpoint_every = checkpoint_every_.value_or(job.checkpoint_every);
     job.checkpoint_seconds = 60 * checkpoint_minutes_;
-    job.recompute = recompute_;
     job.resume = resume_;
   }
 

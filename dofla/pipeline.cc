@@ -1,10 +1,8 @@
 #include "dofla/pipeline.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "dofla/core/error.h"
-#include "dofla/core/fingerprint.h"
 #include "dofla/core/stopwatch.h"
 #include "dofla/distill/attention_entropy.h"
 #include "dofla/distill/direct_objective.h"
@@ -19,66 +17,79 @@ std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t coun
   return {sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(most)};
 }
 
+// M = C in every head, without measuring anything.
+DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& options) {
+  return fixed_plan(identity_of(config), options.cost.value_or(config.head_size));
+}
+
 // Checkpoint → (q, k) → DofTable → DimensionPlan
-void choose_dimensions(const Transformer& teacher, const DistillText& text,
-                       const DistillOptions& options, const Progress& progress, Distilled& result) {
-  require(!options.start || (options.plan && options.plan->heads == options.start->counts()),
-          "distill: features to go on from need the plan that they are of");
-  if (options.plan) {
-    require_fits(*options.plan, teacher.config());
-    result.plan = *options.plan;
-  } else if (options.allocate.strategy == PlanStrategy::kFix) {
-    result.plan = fixed_plan(identity_of(teacher.config()), options.allocate.cost);
-  } else {
-    result.dof =
-        measure_dof(teacher, first(text.train, options.dof_sequences), options.dof, progress);
-    result.plan = allocate(*result.dof, options.allocate);
+void choose_features_per_head(const Transformer& teacher, const DistillText& text,
+                              const DistillOptions& options, const Progress& progress,
+                              Distilled& result) {
+  if (options.measures_dof()) {
+    result.dof = measure_dof(teacher, first(text.train, options.sequences),
+                             options.dof.value_or(DofOptions()), options.seed, progress);
+    result.plan = allocate(*result.dof, *options.allocation());
+    return;
   }
+  if (const AllocateOptions* made = options.allocation())
+    result.plan = fixed_plan_for(teacher.config(), *made);
+  else if (const auto* given = std::get_if<DimensionPlan>(&options.plan))
+    result.plan = *given;
+  else
+    result.plan = std::get<StudentFeatures>(options.plan).plan;
+  require_fits(result.plan, teacher.config());
 }
 
 // DimensionPlan → FeatureSet, not yet trained
 FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
                          const DistillOptions& options, const DimensionPlan& plan) {
-  if (options.start) return options.start->clone();
-  FeatureOptions draw = options.features;
-  const std::vector<TokenIds> sequences = first(text.train, options.dof_sequences);
+  if (const auto* start = std::get_if<StudentFeatures>(&options.plan))
+    return start->features.clone();
+  const Recipe& recipe = options.recipe;
+  const std::vector<TokenIds> sequences = first(text.train, options.sequences);
   const auto observe = [&](const Observer& observer) {
     for (const TokenIds& sequence : sequences)
       teacher.forward(to_tensor(sequence),
                       {.state = nullptr, .observer = observer, .heads_only = true});
   };
-  if (draw.map == FeatureMap::kPrf && draw.init == FeatureInit::kPairs) {
+  if (recipe.features == FeatureMap::kPrf && recipe.init == FeatureInit::kPairs) {
     PairSampler pairs(plan, static_cast<int64_t>(sequences.size()), options.seed);
     observe(pairs.observer());
     return pairs.features();
   }
-  if (draw.map != FeatureMap::kPrf || draw.init != FeatureInit::kLeverage)
-    return init_features(plan, draw);
-  QueryKeySampler sampler(teacher.config(), {options.dof.sample.samples, 1, options.seed});
+  FeatureOptions draw = {.map = recipe.features, .init = recipe.init, .seed = options.seed};
+  if (!options.draws_by_leverage()) return init_features(plan, draw);
+  const DofOptions dof = options.dof.value_or(DofOptions());
+  QueryKeySampler sampler(teacher.config(), {dof.samples, 1, options.seed});
   observe(sampler.observer());
-  draw.samples = [&](int64_t layer, int64_t head) {
-    return sampler.sample(layer, head, 0).to(Device());
-  };
+  draw.leverage = {
+      .samples = [&](int64_t layer,
+                     int64_t head) { return sampler.sample(layer, head, 0).to(Device()); },
+      .gram = dof.gram,
+      .lambda = dof.lambda};
   return init_features(plan, draw);
 }
 
 Objective objective_of(const Checkpoint& checkpoint, const Transformer& teacher,
                        const DistillOptions& options) {
-  return options.direct ? direct_objective(checkpoint, {options.device, options.recompute})
-                        : layerwise_objective(teacher, options.loss);
+  if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
+    return direct_objective(checkpoint, *direct, options.device);
+  return layerwise_objective(teacher, std::get<FeatureLossOptions>(options.recipe.loss));
 }
 
 // FeatureSet → trained FeatureSet
 void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
                     const DistillText& text, const DistillOptions& options,
                     const Progress& progress, Distilled& result) {
+  const TrainOptions& train = options.recipe.train;
   FeatureTrainer trainer(draw_features(teacher, text, options, result.plan).to(options.device),
-                         objective_of(checkpoint, teacher, options), options.train);
-  if (options.resume) trainer.restore(options.checkpoint, options.run);
+                         objective_of(checkpoint, teacher, options), train);
+  if (options.resume) trainer.restore(options.checkpoint, result.settings);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   const Stopwatch whole;
   Stopwatch since_checkpoint;
-  while (trainer.steps_done() < options.train.steps) {
+  while (trainer.steps_done() < train.steps) {
     const Stopwatch one;
     const Tensor ids = batches.at(trainer.steps_done());
     trainer.step(ids);
@@ -87,14 +98,14 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
     TrainingStep step = trainer.last_step();
     step.tokens_per_second = static_cast<double>(ids.count()) / one.seconds();
     step.seconds = whole.seconds();
-    const ProgressUpdate update = {"train", done, options.train.steps, "steps", &step};
+    const ProgressUpdate update = {"train", done, train.steps, "steps", &step};
     progress.tell(update);
     // The last one as well: assembling and writing the model may still fail.
     const bool stop = progress.stop_asked();
-    const bool keep = stop || done % options.checkpoint_every == 0 || done == options.train.steps ||
+    const bool keep = stop || done % options.checkpoint_every == 0 || done == train.steps ||
                       since_checkpoint.seconds() >= options.checkpoint_seconds;
     if (!options.checkpoint.empty() && keep) {
-      trainer.save(options.checkpoint, options.run);
+      trainer.save(options.checkpoint, result.settings);
       since_checkpoint = Stopwatch();
     }
     if (stop) stop_if_asked(progress, update);
@@ -109,22 +120,14 @@ std::vector<double> training_floor(const Transformer& teacher, const DistillText
                                    const DistillOptions& options, const Distilled& result) {
   constexpr int64_t kWindows = 8;
   if (result.history.loss.empty()) return {};
-  if (options.direct) return {result.comparison.teacher_loss};
-  if (options.loss.kind != FeatureLossKind::kSoftmax) return {};
+  const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
+  if (layerwise == nullptr) return {result.comparison.teacher_loss};
+  if (layerwise->kind != FeatureLossKind::kSoftmax) return {};
   std::vector<double> floor =
-      attention_entropy(teacher, first(text.train, kWindows), options.loss.mask);
+      attention_entropy(teacher, first(text.train, kWindows), layerwise->mask);
   for (size_t i = 0; i < floor.size(); ++i)
     if (result.features.layers[i].empty()) floor[i] = 0;  // as the loss of such a layer is
   return floor;
-}
-
-std::string fingerprint(const FeatureSet& features) {
-  Fingerprint hash;
-  for (const Features& layer : features.layers)
-    for (const Tensor* tensor : {&layer.z, &layer.log_alpha})
-      for (int64_t i = 0; i < tensor->count(); ++i)
-        hash.add(std::bit_cast<uint32_t>(tensor->data<float>()[i]));
-  return hash.text();
 }
 
 }  // namespace
@@ -146,44 +149,26 @@ DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out) {
   return text;
 }
 
-void DistillOptions::follow(const Recipe& recipe) {
-  direct = recipe.direct;
-  loss.kind = recipe.loss;
-  train = recipe.train;
+StudentFeatures load_student_features(const fs::path& folder) {
+  const fs::path file = folder / "plan.json";
+  StudentFeatures student = {.plan = {}, .features = load_features(Checkpoint(folder))};
+  student.plan = load_dimension_plan(file, Input::kFile);
+  if (student.plan.heads != student.features.counts())
+    fail("{}: is not the plan of the features beside it", file.string());
+  return student;
 }
 
-Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
-                      const DistillOptions& options) {
-  const Recipe recipe = {options.direct, options.loss.kind, options.train};
-  Json settings = {{"teacher", to_string(identity_of(checkpoint.config()))},
-                   {"device", options.device.name()},
-                   {"strategy", options.plan ? "plan" : name(options.allocate.strategy)},
-                   {"cost", options.plan ? options.plan->cost : options.allocate.cost},
-                   {"lambda", options.allocate.lambda},
-                   {"samples", options.dof.sample.samples},
-                   {"features", name(options.features.map)},
-                   {"init", name(options.features.init)},
-                   {"loss", recipe.loss_name()},
-                   {"mask", options.loss.mask == PairMask::kFull ? "full" : "causal"},
-                   {"steps", options.train.steps},
-                   {"batch", options.batch},
-                   {"sequence_length", text.train.front().size()},
-                   {"train_windows", text.train.size()},
-                   {"text", fingerprint_of(text.train)},
-                   {"lr_z", options.train.lr_z},
-                   {"lr_alpha", options.train.lr_alpha},
-                   {"seed", options.seed}};
-  if (options.plan) settings["dims"] = options.plan->heads;
-  if (options.start) settings["start"] = fingerprint(*options.start);
-  return settings;
+double Distilled::tokens_per_second() const {
+  return train_seconds > 0 ? static_cast<double>(train_tokens) / train_seconds : 0;
 }
 
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {
+  Distilled result;
+  result.settings = distill_settings(checkpoint, text, options);
   const Transformer teacher(checkpoint, options.device);
   if (!text.held_out.empty()) require_finite_loss(teacher, text.held_out.front());
-  Distilled result;
-  choose_dimensions(teacher, text, options, progress, result);
+  choose_features_per_head(teacher, text, options, progress, result);
   train_features(checkpoint, teacher, text, options, progress, result);
 
   const Transformer student = make_linear_model(checkpoint, result.features, options.device);
@@ -197,13 +182,15 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
 
 double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& text,
                             const DistillOptions& options) {
+  require_sound(options);
   const Transformer teacher(checkpoint, options.device);
-  const DimensionPlan plan = options.plan
-                                 ? *options.plan
-                                 : fixed_plan(identity_of(teacher.config()), options.allocate.cost);
-  require_fits(plan, teacher.config());
-  FeatureTrainer trainer(init_features(plan, {}).to(options.device),
-                         objective_of(checkpoint, teacher, options), options.train);
+  Distilled untrained;
+  DistillOptions fixed = options;  // degrees of freedom would take longer than the step
+  if (const AllocateOptions* made = options.allocation())
+    fixed.plan = fixed_plan_for(teacher.config(), *made);
+  choose_features_per_head(teacher, text, fixed, {}, untrained);
+  FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan).to(options.device),
+                         objective_of(checkpoint, teacher, options), options.recipe.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   trainer.step(batches.at(0));  // the first one also pays for reading the weights
   const Stopwatch one;

@@ -4,18 +4,22 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
-#include "dofla/distill/feature_init.h"
 #include "dofla/distill/recipe.h"
 #include "dofla/distill/train.h"
 #include "dofla/dof/measure.h"
 #include "dofla/evaluate/compare.h"
+#include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
 
 namespace dofla {
+
+// Windows at the end of a text that are kept to judge a student by, where nothing else is said.
+inline constexpr int64_t kHeldOut = 16;
 
 struct DistillText {
   std::vector<TokenIds> train;     // equally long
@@ -24,34 +28,46 @@ struct DistillText {
 
 // The windows that are as long as the first, the last `held_out` of them apart. Throws Error if
 // nothing is left to train on.
-DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out);
+DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out = kHeldOut);
+
+// A student to go on from: its features, and the plan that they are of.
+struct StudentFeatures {
+  DimensionPlan plan;
+  FeatureSet features;
+};
+StudentFeatures load_student_features(const fs::path& folder);
 
 struct DistillOptions {
-  std::optional<DimensionPlan> plan;  // given, or else measured and allocated
-  std::optional<FeatureSet> start;    // features of that plan to go on from; else they are drawn
-  AllocateOptions allocate;
-  DofOptions dof;
-  int64_t dof_sequences = 16;  // of the training text, for the degrees of freedom
-  FeatureOptions features = {.map = FeatureMap::kPrf, .init = FeatureInit::kPairs, .samples = {}};
-  FeatureLossOptions loss;  // of the layerwise objective
-  bool direct = false;      // instead: the next-token loss of the whole student
-  bool recompute = false;   // with `direct`: less memory for more time
-  TrainOptions train;
-  int64_t batch = 8;
-  uint64_t seed = 0;  // of features and batches
-  Device device;
+  // How many features each head gets: allocated by degrees of freedom, as a plan has it, or as a
+  // student has it, whose features are then trained further.
+  std::variant<AllocateOptions, DimensionPlan, StudentFeatures> plan = AllocateOptions();
+  // Of the degrees of freedom that features are allocated by, and of the leverage scores that they
+  // may be drawn with; left out: DofOptions().
+  std::optional<DofOptions> dof = {};
+  // Windows of the training text whose queries and keys give the degrees of freedom and the first
+  // features.
+  int64_t sequences = kDofSequences;
+  Recipe recipe = make_recipe();
+  int64_t batch = 8;  // windows a step
+  uint64_t seed = 0;  // of samples, features and batches
+  Device device = {};
 
-  fs::path checkpoint;              // where the training is kept; empty: nowhere
+  fs::path checkpoint = {};         // where the training is kept; empty: nowhere
   int64_t checkpoint_every = 50;    // steps
   double checkpoint_seconds = 300;  // after so many there is one, whatever the steps
   bool resume = false;              // go on from the checkpoint
-  Json run;                         // what a resume must agree with
+  Json about = Json::object();      // what else to record and to compare when a run is resumed
 
-  void follow(const Recipe& recipe);  // sets loss.kind, direct and train
+  const AllocateOptions* allocation() const;  // of the plan that is to be made; null if it is given
+  bool measures_dof() const;
+  bool draws_by_leverage() const;
 };
 
-// What the result of a distillation depends on, as one flat object: for DistillOptions::run, and to
-// say in a file how a student was made.
+// Throws std::invalid_argument on options that contradict each other.
+void require_sound(const DistillOptions& options);
+
+// What the result of a distillation depends on, as one flat object, and nothing that it does not
+// depend on: a run is resumed only if it has the same, and a student's config.json tells it.
 Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
                       const DistillOptions& options);
 
@@ -66,13 +82,18 @@ struct Distilled {
   Comparison comparison;     // on the held-out text
   double train_seconds = 0;  // of this run
   int64_t train_tokens = 0;  // of this run
+  Json settings;             // distill_settings()
+
+  int64_t steps() const { return static_cast<int64_t>(history.loss.size()); }
+  double tokens_per_second() const;  // of training; 0 where nothing was trained
 };
 
 // Asked to stop through `progress`, it finishes the step, writes a checkpoint and throws Cancelled.
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress = {});
 
-// The seconds that one training step takes, measured on the spot: for an estimate beforehand.
+// The seconds that one training step takes, measured on the spot with the features that training
+// starts with: for an estimate beforehand.
 double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& text,
                             const DistillOptions& options);
 

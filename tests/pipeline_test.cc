@@ -38,5 +38,53 @@ TEST(SplitHeldOut, SomethingMustBeLeftToTrainOn) {
       {"3 windows of 4 tokens", "3 are held out"});
 }
 
+void expect_contradiction(const DistillOptions& options, const std::string& part) {
+  try {
+    require_sound(options);
+    ADD_FAILURE() << "accepted; expected: " << part;
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(DistillOptions, DegreesOfFreedomHaveOptionsOnlyWhereTheyAreMeasured) {
+  DistillOptions options;
+  require_sound(options);
+  options.dof = DofOptions();
+  require_sound(options);
+  const DimensionPlan plan = fixed_plan({"gpt2", 1, 1, 4}, 4);
+  for (const auto& given :
+       {decltype(options.plan)(plan),
+        decltype(options.plan)(AllocateOptions{.strategy = PlanStrategy::kFix})}) {
+    options.plan = given;
+    expect_contradiction(options, "have no effect");
+    options.recipe = make_recipe({.init = FeatureInit::kLeverage});  // takes their samples and λ
+    require_sound(options);
+    options.recipe = make_recipe();
+  }
+  options.dof.reset();
+  require_sound(options);
+}
+
+TEST(DistillOptions, APowerIsForDofHeadAlone) {
+  DistillOptions options;
+  options.plan = AllocateOptions{.strategy = PlanStrategy::kDof, .power = 1};
+  expect_contradiction(options, "power has no effect");
+  options.plan = AllocateOptions{.strategy = PlanStrategy::kDofHead, .power = 1};
+  require_sound(options);
+}
+
+TEST(DistillOptions, AStudentToGoOnFromSaysWhatItsFeaturesAre) {
+  const DimensionPlan plan = fixed_plan({"gpt2", 1, 1, 4}, 4);
+  DistillOptions options;
+  options.plan = StudentFeatures{plan, init_features(plan, {})};
+  require_sound(options);
+  options.recipe = make_recipe({.features = FeatureMap::kPerformer});
+  expect_contradiction(options, "performer");
+  options.recipe = make_recipe();
+  options.plan = StudentFeatures{fixed_plan(plan.model, 5), init_features(plan, {})};
+  expect_contradiction(options, "the plan that they are of");
+}
+
 }  // namespace
 }  // namespace dofla

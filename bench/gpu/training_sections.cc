@@ -96,9 +96,9 @@ void pairs_section(const Workload& work, Figures& figures) {
   const Tensor ids = ShuffledBatches(windows, kBatch, 0).at(0);
   for (const Loss& loss : kLosses)
     figures.add({.name = std::string(loss.figure) + "_pairs",
-                 .milliseconds =
-                     step_milliseconds(work, start, layerwise_objective(work.teacher, {loss.kind}),
-                                       make_recipe(loss.name, FeatureMap::kPrf, kSteps).train, ids),
+                 .milliseconds = step_milliseconds(
+                     work, start, layerwise_objective(work.teacher, {loss.kind}),
+                     make_recipe({.loss = named<LossKind>(loss.name), .steps = kSteps}).train, ids),
                  .per = "sample",
                  .operations = layerwise_operations(work)});
 }
@@ -109,10 +109,9 @@ void direct_section(const Workload& work, Figures& figures) {
   const double products =
       dense_operations(work.teacher, kTokens) + head_operations(work.teacher, kTokens);
   figures.add({.name = "direct_step",
-               .milliseconds =
-                   step_milliseconds(work, random_features(work),
-                                     direct_objective(work.checkpoint, {.device = work.gpu}),
-                                     {.steps = kSteps, .lr_z = 0.01, .lr_alpha = 0.01}, work.ids),
+               .milliseconds = step_milliseconds(
+                   work, random_features(work), direct_objective(work.checkpoint, {}, work.gpu),
+                   {.steps = kSteps, .lr_z = 0.01, .lr_alpha = 0.01}, work.ids),
                .per = "sample",
                .operations = 2 * products + linear_attention_operations(shape) +
                              linear_attention_gradient_operations(shape)});

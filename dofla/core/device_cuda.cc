@@ -27,27 +27,27 @@ void cuda_check(cudaError_t status, const char* what) {
       cudaGetLastError();
       cudaMemGetInfo(&free, &total);
       fail(
-          "{}: the GPU's memory is full ({:.1f} of {:.1f} GiB free); take a smaller --batch, a "
-          "shorter --length or --recompute, where the command has them, or --device cpu",
+          "{}: the GPU's memory is full ({:.1f} of {:.1f} GiB free); take a smaller batch or "
+          "shorter windows, compute activations again instead of keeping them, or use the CPU",
           what, static_cast<double>(free) / kGiB, static_cast<double>(total) / kGiB);
     }
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
-      fail("no GPU found ({}); use --device cpu", reason);
+      fail("no GPU found ({}); use the CPU", reason);
     case cudaErrorInsufficientDriver:
       fail(
           "the GPU's driver is older than this build of dofla needs ({}); update the driver or "
-          "use --device cpu",
+          "use the CPU",
           reason);
     case cudaErrorNoKernelImageForDevice:
       fail(
           "this build of dofla has no code for this GPU; build with "
-          "-DCMAKE_CUDA_ARCHITECTURES set for it, or use --device cpu");
+          "-DCMAKE_CUDA_ARCHITECTURES set for it, or use the CPU");
     case cudaErrorInvalidValue:
-      fail("{}: this GPU cannot do it at these sizes; use --device cpu", what);
+      fail("{}: this GPU cannot do it at these sizes; use the CPU", what);
     default:
       fail(
-          "{}: the GPU stopped working ({}: {}); if a training run was cut short, --resume goes on "
+          "{}: the GPU stopped working ({}: {}); if a training run was cut short, it can be resumed "
           "from its last checkpoint",
           what, cudaGetErrorName(status), reason);
   }

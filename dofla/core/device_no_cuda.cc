@@ -9,7 +9,7 @@ namespace {
 [[noreturn]] void refuse() {
   fail(
       "this build of dofla has no GPU support; build it with `make build CUDA=1`, or use "
-      "--device cpu");
+      "the CPU");
 }
 
 }  // namespace

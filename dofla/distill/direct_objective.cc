@@ -8,23 +8,24 @@
 
 namespace dofla {
 
-Objective direct_objective(const Checkpoint& teacher, const DirectOptions& options) {
+Objective direct_objective(const Checkpoint& teacher, const DirectLoss& loss,
+                           const Device& device) {
   Objective objective;
   objective.per_layer = false;
   // The student is made with the first features it is given and shares their memory from then on:
   // each step sees what the optimizer made of them.
   auto student = std::make_shared<std::optional<Transformer>>();
-  objective.run = [teacher, options, student](const Tensor& ids, const FeatureSet& features,
-                                              const Objective::Take& take) {
-    if (!*student) student->emplace(make_linear_model(teacher, features, options.device));
+  objective.run = [teacher, loss, device, student](const Tensor& ids, const FeatureSet& features,
+                                                   const Objective::Take& take) {
+    if (!*student) student->emplace(make_linear_model(teacher, features, device));
     Gradients gradients = new_gradients(**student, {.features = true});
-    const double loss = next_token_gradient(**student, ids, options.recompute, gradients);
+    const double value = next_token_gradient(**student, ids, loss.recompute, gradients);
     for (size_t i = 0; i < features.layers.size(); ++i) {
       if (features.layers[i].empty()) continue;
       Tensor per_head({features.layers[i].heads()}, DType::kF64);
-      std::fill_n(per_head.data<double>(), per_head.count(), loss);
+      std::fill_n(per_head.data<double>(), per_head.count(), value);
       take(static_cast<int64_t>(i),
-           {per_head.to(options.device), gradients.features[i].z, gradients.features[i].log_alpha});
+           {per_head.to(device), gradients.features[i].z, gradients.features[i].log_alpha});
     }
   };
   return objective;

@@ -2,18 +2,13 @@
 // stay as they are; only the features learn.
 #pragma once
 
+#include "dofla/distill/loss.h"
 #include "dofla/distill/objective.h"
 
 namespace dofla {
 
-struct DirectOptions {
-  Device device;
-  // Keep only the input of every block and run the block again in the backward: about a third more
-  // time, a fraction of the memory.
-  bool recompute = false;
-};
-
 // The checkpoint is the teacher's.
-Objective direct_objective(const Checkpoint& teacher, const DirectOptions& options);
+Objective direct_objective(const Checkpoint& teacher, const DirectLoss& loss = {},
+                           const Device& device = {});
 
 }  // namespace dofla

@@ -23,7 +23,7 @@ Head leverage_features(const Tensor& samples, int64_t count, int64_t size,
   const int64_t pool_size = std::max<int64_t>(1024, 8 * count);
   const Tensor pool = gaussian_directions(pool_size, size, options.seed, stream);
   const std::vector<double> log_score =
-      log_leverage_scores(samples, pool, options.gram, options.lambda);
+      log_leverage_scores(samples, pool, options.leverage.gram, options.leverage.lambda);
   const double top = *std::max_element(log_score.begin(), log_score.end());
   double mean = 0;
   for (double score : log_score) mean += std::exp(score - top) / static_cast<double>(pool_size);
@@ -58,8 +58,9 @@ Head init_head(int64_t layer, int64_t head, int64_t count, const DimensionPlan& 
   if (options.init == FeatureInit::kIid)
     return {gaussian_directions(count, size, options.seed, stream), flat};
   require(options.init == FeatureInit::kLeverage, "init_features: pairs come from PairSampler");
-  require(static_cast<bool>(options.samples), "init_features: leverage scores need samples");
-  return leverage_features(options.samples(layer, head), count, size, options, stream);
+  require(static_cast<bool>(options.leverage.samples),
+          "init_features: leverage scores need samples");
+  return leverage_features(options.leverage.samples(layer, head), count, size, options, stream);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "dofla/dof/gram.h"
+#include "dofla/dof/dof_table.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/plan/dimension_plan.h"
 
@@ -25,16 +25,18 @@ struct Names<FeatureInit> {
       Name{FeatureInit::kLeverage, "leverage"}, Name{FeatureInit::kPairs, "pairs"}};
 };
 
-// The queries and keys of one head that leverage scores are taken on, [J, D].
-using HeadSamples = std::function<Tensor(int64_t layer, int64_t head)>;
+// What leverage scores are taken on.
+struct Leverage {
+  std::function<Tensor(int64_t layer, int64_t head)> samples;  // queries and keys of a head, [J, D]
+  GramScale gram = GramScale::kTrace;
+  double lambda = kDefaultLambda;
+};
 
 struct FeatureOptions {
   FeatureMap map = FeatureMap::kPrf;
-  FeatureInit init = FeatureInit::kIid;  // for kPrf; the baselines have their own
+  FeatureInit init = FeatureInit::kIid;  // of kPrf; the baselines have their own
   uint64_t seed = 0;
-  GramScale gram = GramScale::kTrace;  // for kLeverage
-  double lambda = 0x1p-8;              // for kLeverage
-  HeadSamples samples;                 // for kLeverage
+  Leverage leverage = {};  // for kLeverage
 };
 
 // All but kPairs. Every head draws from a stream of its own, so that a head's features do not

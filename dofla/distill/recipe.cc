@@ -1,49 +1,97 @@
 #include "dofla/distill/recipe.h"
 
-#include <algorithm>
-
 #include "dofla/core/error.h"
 
 namespace dofla {
+namespace {
 
-const std::vector<std::string>& loss_names() {
-  static const std::vector<std::string> names = {"softmax", "l2", "attention-mse", "direct"};
-  return names;
+constexpr int64_t kSteps = 400;
+
+void refuse_if(bool given, std::string_view what, std::string_view because) {
+  require(!given, "{} has no effect: {}", what, because);
 }
 
-std::string_view Recipe::loss_name() const {
-  if (direct) return "direct";
-  switch (loss) {
+void refuse_what_has_no_effect(const RecipeOptions& options) {
+  if (options.features != FeatureMap::kPrf)
+    refuse_if(options.init.has_value(), "init",
+              fmt::format("{} features are drawn in a way of their own", name(options.features)));
+  if (options.features == FeatureMap::kPerformer) {
+    constexpr const char* kWhy = "performer features stay as they are drawn";
+    refuse_if(options.steps.value_or(0) > 0, fmt::format("steps {}", options.steps.value_or(0)),
+              kWhy);
+    refuse_if(options.loss.has_value(), "loss", kWhy);
+    refuse_if(options.mask.has_value(), "mask", kWhy);
+    refuse_if(options.recompute, "recompute", kWhy);
+    refuse_if(options.lr_z || options.lr_alpha, "a learning rate", kWhy);
+  }
+  if (options.features == FeatureMap::kDijiang) {
+    refuse_if(options.loss && *options.loss != LossKind::kDirect,
+              fmt::format("loss {}", name(options.loss.value_or(LossKind::kDirect))),
+              "dijiang features are trained with the direct loss");
+    refuse_if(options.lr_z.has_value(), "the learning rate of z",
+              "of dijiang features only log α is trained");
+  }
+}
+
+LossKind kind_for(const RecipeOptions& options) {
+  const bool dijiang = options.features == FeatureMap::kDijiang;
+  return options.loss.value_or(dijiang ? LossKind::kDirect : LossKind::kSoftmax);
+}
+
+Loss make_loss(const RecipeOptions& options) {
+  const LossKind kind = kind_for(options);
+  if (kind == LossKind::kDirect) {
+    refuse_if(options.mask.has_value(), "mask", "the direct loss has no pairs to mask");
+    return DirectLoss{.recompute = options.recompute};
+  }
+  refuse_if(options.recompute, "recompute", "only the direct loss runs a whole student backward");
+  FeatureLossOptions loss = {.kind = FeatureLossKind::kSoftmax,
+                             .mask = options.mask.value_or(PairMask::kCausal)};
+  if (kind == LossKind::kL2) loss.kind = FeatureLossKind::kL2;
+  if (kind == LossKind::kAttentionMse) loss.kind = FeatureLossKind::kAttentionMse;
+  return loss;
+}
+
+TrainOptions make_train_options(const RecipeOptions& options) {
+  TrainOptions train;  // with the learning rates of most losses
+  train.steps = options.steps.value_or(kSteps);
+  // K̂ is exponential in z: l2, which sees K̂ itself and not its logarithm, bears smaller steps only.
+  if (kind_for(options) == LossKind::kL2) {
+    train.lr_z = 0.002;
+    train.lr_alpha = 0.02;
+  }
+  if (options.features == FeatureMap::kDijiang) {
+    train.lr_z = 0;
+    train.lr_alpha = 0.02;
+  }
+  if (options.features == FeatureMap::kPerformer) train.steps = 0;
+  train.lr_z = options.lr_z.value_or(train.lr_z);
+  train.lr_alpha = options.lr_alpha.value_or(train.lr_alpha);
+  return train;
+}
+
+}  // namespace
+
+LossKind kind_of(const Loss& loss) {
+  const auto* layerwise = std::get_if<FeatureLossOptions>(&loss);
+  if (layerwise == nullptr) return LossKind::kDirect;
+  switch (layerwise->kind) {
     case FeatureLossKind::kSoftmax:
-      return "softmax";
+      return LossKind::kSoftmax;
     case FeatureLossKind::kL2:
-      return "l2";
+      return LossKind::kL2;
     case FeatureLossKind::kAttentionMse:
       break;
   }
-  return "attention-mse";
+  return LossKind::kAttentionMse;
 }
 
-Recipe make_recipe(std::string_view loss, FeatureMap map, int64_t steps,
-                   const LearningRates& rates) {
-  require(std::find(loss_names().begin(), loss_names().end(), loss) != loss_names().end(),
-          "make_recipe: no loss is called {}", loss);
-  Recipe recipe;
-  recipe.direct = loss == "direct";
-  if (loss == "l2") recipe.loss = FeatureLossKind::kL2;
-  if (loss == "attention-mse") recipe.loss = FeatureLossKind::kAttentionMse;
-  // K̂ is exponential in z: l2, which sees K̂ itself and not its logarithm, bears smaller steps only.
-  const bool l2 = recipe.loss == FeatureLossKind::kL2;
-  recipe.train = {.steps = steps,
-                  .lr_z = rates.z.value_or(l2 ? 0.002 : 0.05),
-                  .lr_alpha = rates.alpha.value_or(l2 ? 0.02 : 0.2)};
-  if (map == FeatureMap::kPerformer) recipe.train.steps = 0;
-  if (map == FeatureMap::kDijiang) {
-    recipe.direct = true;
-    recipe.train.lr_z = 0;
-    recipe.train.lr_alpha = rates.alpha.value_or(0.02);
-  }
-  return recipe;
+Recipe make_recipe(const RecipeOptions& options) {
+  refuse_what_has_no_effect(options);
+  return {.features = options.features,
+          .init = options.init.value_or(FeatureInit::kPairs),
+          .loss = make_loss(options),
+          .train = make_train_options(options)};
 }
 
 }  // namespace dofla

@@ -1,35 +1,36 @@
-// What is trained and how, from the names that users give: the objectives, the feature maps and the
-// learning rates that go with them.
+// How features come to be: what is asked for, and what follows from it once what was left out is
+// filled in. The defaults stand here and nowhere else.
 #pragma once
 
 #include <optional>
-#include <string_view>
-#include <vector>
 
+#include "dofla/distill/feature_init.h"
+#include "dofla/distill/loss.h"
 #include "dofla/distill/train.h"
 
 namespace dofla {
 
-// "softmax", "l2" and "attention-mse" train layer by layer, "direct" the whole model.
-const std::vector<std::string>& loss_names();
-
-struct LearningRates {
-  std::optional<double> z;      // left out: 0.05, for l2 0.002
-  std::optional<double> alpha;  // of log α; left out: 0.2, for l2 0.02
+struct RecipeOptions {
+  FeatureMap features = FeatureMap::kPrf;
+  std::optional<FeatureInit> init = {};  // of prf; left out: pairs
+  std::optional<LossKind> loss = {};     // left out: softmax, for dijiang direct
+  std::optional<PairMask> mask = {};     // of layerwise losses; left out: causal
+  bool recompute = false;                // of the direct loss
+  std::optional<int64_t> steps = {};     // left out: 400, for performer 0
+  std::optional<double> lr_z = {};       // left out: 0.05, for l2 0.002, for dijiang 0
+  std::optional<double> lr_alpha = {};   // of log α; left out: 0.2, for l2 and dijiang 0.02
 };
 
 struct Recipe {
-  bool direct = false;                               // the next-token loss of the whole student
-  FeatureLossKind loss = FeatureLossKind::kSoftmax;  // else
+  FeatureMap features = FeatureMap::kPrf;
+  FeatureInit init = FeatureInit::kPairs;  // of prf
+  Loss loss;                               // where there are steps
   TrainOptions train;
-
-  std::string_view loss_name() const;
 };
 
-// The baselines follow their definitions, whatever `loss` says: Performer's features stay as drawn,
-// and of DiJiang's only the weights learn, from the next-token loss, at a rate of 0.02 if that is
-// left out. Throws std::invalid_argument unless `loss` is one of loss_names().
-Recipe make_recipe(std::string_view loss, FeatureMap map, int64_t steps,
-                   const LearningRates& rates = {});
+// The baselines follow their definitions: Performer's features stay as drawn, and of DiJiang's only
+// the weights learn, from the next-token loss. Throws std::invalid_argument on options that
+// contradict each other, saying which of them has no effect and why.
+Recipe make_recipe(const RecipeOptions& options = {});
 
 }  // namespace dofla

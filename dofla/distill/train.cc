@@ -95,7 +95,7 @@ void FeatureTrainer::stop_if_diverged(size_t curve) const {
   for (auto step = loss.end() - kPatience; step != loss.end(); ++step)
     last.push_back((*step)[curve]);
   const std::string where = objective_.per_layer ? fmt::format("layer {}: ", curve + 1) : "";
-  const char* advice = "lower --lr-z and --lr-alpha, or choose another --loss";
+  const char* advice = "lower the learning rates of z and log α, or choose another loss";
   if (std::all_of(last.begin(), last.end(), [](double x) { return std::isnan(x); }))
     fail("{}the last {} steps were not finite; {}", where, kPatience, advice);
   if (mean(last) > objective_.runaway * loss.front()[curve])

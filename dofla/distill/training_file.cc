@@ -52,7 +52,7 @@ void require_same(const Json& saved, const Json& asked, const std::string& where
     if (before == value) continue;
     if (key == "device" && before.is_string())
       fail(
-          "{}: the run began on {}, this is {}; resume with --device {}, or remove it to start "
+          "{}: the run began on {}, this is {}; resume it on {}, or remove it to start "
           "over",
           where, before.get<std::string>(), value.get<std::string>(), before.get<std::string>());
     fail(

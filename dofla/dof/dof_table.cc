@@ -73,7 +73,7 @@ void check_lambda(const DofTable& table, double lambda) {
     fail(
         "λ = {:g} was not measured: a table from a GPU answers for powers of two from {:g} to 1 "
         "and "
-        "the λ it was made with; measure again with this λ, or with --device cpu for any λ",
+        "the λ it was made with; measure again with this λ, or on the CPU for any λ",
         lambda, table.smallest_lambda);
 }
 

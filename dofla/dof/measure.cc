@@ -23,11 +23,11 @@ void check(const ModelConfig& config, const std::vector<std::vector<int64_t>>& s
     tokens += length;
   }
   // Known before the teacher has run for minutes.
-  if (options.sample.samples > 2 * tokens)
+  if (options.samples > 2 * tokens)
     fail(
         "{} samples a head were asked for, but {} tokens give only {} queries and keys: give more "
         "or longer sequences, or ask for fewer samples",
-        options.sample.samples, tokens, 2 * tokens);
+        options.samples, tokens, 2 * tokens);
 }
 
 std::vector<double> head_spectrum(const Tensor& sample, const DofTable& table) {
@@ -96,19 +96,19 @@ void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress&
 }
 
 DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<int64_t>>& sequences,
-                     const DofOptions& options, const Progress& progress) {
+                     const DofOptions& options, uint64_t seed, const Progress& progress) {
   const ModelConfig& config = teacher.config();
   check(config, sequences, options);
-  QueryKeySampler sampler(config, options.sample);
+  QueryKeySampler sampler(config, {options.samples, options.draws, seed});
   DofTable table = {.model = identity_of(config),
                     .gram = options.gram,
                     .lambda = options.lambda,
                     .smallest_lambda = std::min(options.lambda, DofTable{}.smallest_lambda),
-                    .samples = options.sample.samples,
-                    .draws = options.sample.draws,
+                    .samples = options.samples,
+                    .draws = options.draws,
                     .sequences = static_cast<int64_t>(sequences.size()),
                     .length = 0,
-                    .seed = options.sample.seed,
+                    .seed = seed,
                     .spectra = {},
                     .lambdas = {},
                     .values = {}};

@@ -12,10 +12,14 @@
 
 namespace dofla {
 
+// Sequences of a text that degrees of freedom are measured on, where nothing else is said.
+inline constexpr int64_t kDofSequences = 16;
+
 struct DofOptions {
-  SampleOptions sample;
+  int64_t samples = 1024;  // J: queries and keys of a head, in every draw
+  int64_t draws = 8;       // R, independent of each other: the estimate is their mean
   GramScale gram = GramScale::kTrace;
-  double lambda = 0x1p-8;
+  double lambda = kDefaultLambda;
 };
 
 // Runs the teacher over the sequences, samples every head's queries and keys, and finds the
@@ -24,7 +28,7 @@ struct DofOptions {
 // vectors than samples asked for, or if a sequence is longer than the teacher's context.
 DofTable measure_dof(const Transformer& teacher,
                      const std::vector<std::vector<int64_t>>& sequences,  // token ids
-                     const DofOptions& options, const Progress& progress = {});
+                     const DofOptions& options, uint64_t seed = 0, const Progress& progress = {});
 
 // The same from samples that were taken already, on the CPU and on a GPU. `table` comes with all
 // but its spectra or values.

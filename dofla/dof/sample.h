@@ -14,8 +14,8 @@
 namespace dofla {
 
 struct SampleOptions {
-  int64_t samples = 1024;  // J, per head and draw
-  int64_t draws = 1;       // R, independent of each other
+  int64_t samples = 0;  // J, per head and draw
+  int64_t draws = 1;    // R, independent of each other
   uint64_t seed = 0;
 };
 

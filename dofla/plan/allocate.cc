@@ -55,12 +55,12 @@ std::vector<std::vector<int64_t>> same_for_all_heads(const std::vector<int64_t>&
   return out;
 }
 
-std::vector<std::vector<int64_t>> allocate_each_head(const std::vector<DofRow>& rows,
-                                                     const AllocateOptions& options) {
+std::vector<std::vector<int64_t>> allocate_each_head(const std::vector<DofRow>& rows, int64_t cost,
+                                                     double power) {
   std::vector<double> dof;
   for (const DofRow& row : rows)
     for (const DofEstimate& head : row.heads) dof.push_back(head.mean);
-  const std::vector<int64_t> M = allocate_heads(dof, options.cost, options.power);
+  const std::vector<int64_t> M = allocate_heads(dof, cost, power);
   std::vector<std::vector<int64_t>> out;
   auto next = M.begin();
   for (const DofRow& row : rows) {
@@ -105,26 +105,30 @@ std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost
   return out;
 }
 
-DimensionPlan allocate(const DofTable& table, const AllocateOptions& options) {
-  if (options.cost < 1 || options.cost > DimensionPlan::kLargestDimension)
-    fail("cost: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, options.cost);
-  if (!(options.power >= 0 && std::isfinite(options.power)))
-    fail("power: expected 0 or more, found {}", options.power);
-  const std::vector<DofRow> rows = degrees_of_freedom(table, options.lambda);
+DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
+                       std::optional<double> lambda) {
+  require(!options.power || options.strategy == PlanStrategy::kDofHead,
+          "power has no effect with strategy {}; it is for {}", name(options.strategy),
+          name(PlanStrategy::kDofHead));
   DimensionPlan plan = {.model = table.model,
                         .strategy = options.strategy,
-                        .cost = options.cost,
-                        .lambda = options.lambda,
-                        .power = options.power,
+                        .cost = options.cost.value_or(table.model.head_size),
+                        .lambda = lambda.value_or(table.lambda),
+                        .power = options.power.value_or(1),
                         .heads = {}};
+  if (plan.cost < 1 || plan.cost > DimensionPlan::kLargestDimension)
+    fail("cost: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, plan.cost);
+  if (!(plan.power >= 0 && std::isfinite(plan.power)))
+    fail("power: expected 0 or more, found {}", plan.power);
+  const std::vector<DofRow> rows = degrees_of_freedom(table, plan.lambda);
   if (options.strategy == PlanStrategy::kFix) {
-    plan.heads = fixed_plan(table.model, options.cost).heads;
+    plan.heads = fixed_plan(table.model, plan.cost).heads;
   } else if (options.strategy == PlanStrategy::kDofHead) {
-    plan.heads = allocate_each_head(rows, options);
+    plan.heads = allocate_each_head(rows, plan.cost, plan.power);
   } else {
     std::vector<double> largest;
     for (const DofRow& row : rows) largest.push_back(row.largest().mean);
-    std::vector<int64_t> layers = allocate_layers(largest, options.cost);
+    std::vector<int64_t> layers = allocate_layers(largest, plan.cost);
     if (options.strategy == PlanStrategy::kDofClip)
       for (int64_t& M : layers) M = std::min(M, table.model.head_size);
     plan.heads = same_for_all_heads(layers, table.model.heads);
@@ -137,7 +141,7 @@ DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost) {
   return {.model = model,
           .strategy = PlanStrategy::kFix,
           .cost = cost,
-          .lambda = AllocateOptions{}.lambda,
+          .lambda = kDefaultLambda,
           .power = 1,
           .heads = same_for_all_heads(layers, model.heads)};
 }

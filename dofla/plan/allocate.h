@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "dofla/dof/dof_table.h"
@@ -12,14 +13,16 @@ namespace dofla {
 
 struct AllocateOptions {
   PlanStrategy strategy = PlanStrategy::kDof;
-  int64_t cost = 64;  // C: the mean M over layers (and heads) that may be spent
-  double lambda = 0x1p-8;
-  double power = 1;  // P, for kDofHead: M in proportion to N^P
+  // C: the mean M over layers (and heads) that may be spent; left out: the head size.
+  std::optional<int64_t> cost = {};
+  std::optional<double> power = {};  // P, of kDofHead alone: M in proportion to N^P; left out: 1
 };
 
-// Throws Error if the cost is not from 1 to DimensionPlan::kLargestDimension, the power negative
-// or not finite, or λ not one that the table can answer for.
-DimensionPlan allocate(const DofTable& table, const AllocateOptions& options);
+// Takes the degrees of freedom at λ; left out: at the λ of the table. Throws Error if the cost is
+// not from 1 to DimensionPlan::kLargestDimension, the power negative or not finite, or λ not one
+// that the table can answer for, and std::invalid_argument on a power for another strategy.
+DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
+                       std::optional<double> lambda = {});
 
 // The plan of strategy fix, for which nothing has to be measured: M = C everywhere.
 DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost);

@@ -17,8 +17,8 @@ Json settings_of(const Study& study, uint64_t seed) {
           {"device", study.device.description()},
           {"lambda", suite.dof.lambda},
           {"gram", name(suite.dof.gram)},
-          {"samples", suite.dof.sample.samples},
-          {"draws", suite.dof.sample.draws},
+          {"samples", suite.dof.samples},
+          {"draws", suite.dof.draws},
           {"sequences", suite.dof_sequences},
           {"sequence_length", study.text.train.front().size()},
           {"text", fingerprint_of(study.text.train)},
@@ -30,15 +30,16 @@ Json settings_of(const Study& study, uint64_t seed) {
 // Plans of every strategy, whichever the suite asks for: they cost nothing, and a suite that asks
 // for one more need not measure again.
 Json plans_from(const Study& study, const DofTable& table) {
+  const auto plan_heads = [&](PlanStrategy strategy, int64_t cost) {
+    AllocateOptions options = {.strategy = strategy, .cost = cost};
+    if (strategy == PlanStrategy::kDofHead) options.power = study.suite.power;
+    return allocate(table, options).heads;
+  };
   Json plans = Json::object();
   for (const int64_t cost : study.suite.costs)
     for (const PlanStrategy strategy :
          {PlanStrategy::kDof, PlanStrategy::kDofClip, PlanStrategy::kDofHead})
-      plans[plan_name(cost, strategy)] = allocate(table, {.strategy = strategy,
-                                                          .cost = cost,
-                                                          .lambda = table.lambda,
-                                                          .power = study.suite.power})
-                                             .heads;
+      plans[plan_name(cost, strategy)] = plan_heads(strategy, cost);
   return plans;
 }
 
@@ -46,7 +47,7 @@ Json measure(const Study& study, uint64_t seed, const Progress& progress) {
   const Transformer teacher(study.teacher, study.device);
   std::vector<TokenIds> sequences = study.text.train;
   sequences.resize(std::min(sequences.size(), static_cast<size_t>(study.suite.dof_sequences)));
-  const DofTable table = measure_dof(teacher, sequences, dof_options(study, seed), progress);
+  const DofTable table = measure_dof(teacher, sequences, study.suite.dof, seed, progress);
   std::vector<std::vector<double>> heads;
   for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
     std::vector<double>& line = heads.emplace_back();
@@ -82,12 +83,6 @@ std::vector<std::vector<Value>> read_heads(const Study& study, const RunFolder& 
 
 std::string dof_run_name(uint64_t seed) {
   return fmt::format("dof-s{}", seed);
-}
-
-DofOptions dof_options(const Study& study, uint64_t seed) {
-  DofOptions options = study.suite.dof;
-  options.sample.seed = seed;
-  return options;
 }
 
 Run dof_run(const Study& study, uint64_t seed) {

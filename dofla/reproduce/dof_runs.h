@@ -7,7 +7,6 @@
 namespace dofla {
 
 std::string dof_run_name(uint64_t seed);  // "dof-s1"
-DofOptions dof_options(const Study& study, uint64_t seed);
 
 // The study must outlive the run.
 Run dof_run(const Study& study, uint64_t seed);

@@ -80,7 +80,7 @@ ResultTable dimension_table(const Study& study, const RunFolder& folder, int64_t
   table.notes.push_back(fmt::format(
       "M of every layer, {}; of DoF by head the mean over the layer's heads. Degrees of freedom at "
       "λ = {} from {} samples a head; the paper's plan is of its Table 1, at λ = 2⁻⁴.",
-      mean_over_seeds_phrase(study.suite), format_lambda(dof.lambda), dof.sample.samples));
+      mean_over_seeds_phrase(study.suite), format_lambda(dof.lambda), dof.samples));
   return table;
 }
 

@@ -40,38 +40,21 @@ int64_t equal_time_steps(const Study& study, const RunFolder& folder, const Stud
 
 DistillOptions distill_options(const Study& study, const RunFolder& folder,
                                const Student& student) {
-  const Suite& suite = study.suite;
-  DistillOptions job;
-  job.plan = plan_of(study, folder, student);
-  job.allocate.lambda = suite.dof.lambda;
-  job.dof = dof_options(study, student.seed);
-  job.dof_sequences = suite.dof_sequences;
-  job.features = {.map = student.map,
-                  .init = suite.init,
-                  .seed = student.seed,
-                  .gram = suite.dof.gram,
-                  .lambda = suite.dof.lambda,
-                  .samples = {}};
-  job.loss.mask = suite.mask;
-  job.batch = suite.batch;
-  job.seed = student.seed;
-  job.device = study.device;
-  const auto rates = suite.learning_rates.find(student.loss_or_map());
-  const int64_t steps = student.equal_time ? equal_time_steps(study, folder, student) : suite.steps;
-  job.follow(make_recipe(student.loss.empty() ? "direct" : student.loss, student.map, steps,
-                         rates == suite.learning_rates.end() ? LearningRates() : rates->second));
-  job.run = distill_settings(study.teacher, study.text, job);
-  job.run["teacher"] = study.teacher_line();
-  job.run["strategy"] = name(student.strategy);
-  job.run["held_out"] = suite.held_out;
-  job.run["device"] = study.device.description();
+  const int64_t steps =
+      student.equal_time ? equal_time_steps(study, folder, student) : study.suite.steps;
+  DistillOptions job = student_options(study, student, plan_of(study, folder, student), steps);
+  job.about = {{"teacher", study.teacher_line()},
+               {"strategy", name(student.strategy)},
+               {"held_out", study.suite.held_out},
+               {"device", study.device.description()}};
   return job;
 }
 
 Json distill_student(const Study& study, const RunFolder& folder, const Student& student,
                      const Progress& progress) {
   DistillOptions job = distill_options(study, folder, student);
-  job.checkpoint = training_file(study, student.name(), job.run);
+  job.checkpoint =
+      training_file(study, student.name(), distill_settings(study.teacher, study.text, job));
   job.resume = fs::exists(job.checkpoint);
   const Distilled distilled = distill(study.teacher, study.text, job, progress);
   save_features(features_file(study, student), distilled.features);
@@ -87,16 +70,52 @@ Json distill_student(const Study& study, const RunFolder& folder, const Student&
           {"top1_agreement", compared.top1_agreement},
           {"tokens", compared.tokens},
           {"features", distilled.plan.mean()},
-          {"steps", job.train.steps},
+          {"steps", job.recipe.train.steps},
           {"skipped_steps", distilled.history.skipped.size()},
           {"step_seconds", timed_steps > 0 ? distilled.train_seconds / timed_steps : 0}};
 }
 
+// What is trained and how: a suite says it for all of its students at once.
+Recipe recipe_of(const Suite& suite, const Student& student, int64_t steps) {
+  RecipeOptions options = {.features = student.map};
+  if (student.map == FeatureMap::kPerformer) return make_recipe(options);
+  const auto rates = suite.learning_rates.find(student.loss_or_map());
+  if (rates != suite.learning_rates.end()) {
+    options.lr_z = rates->second.z;
+    options.lr_alpha = rates->second.alpha;
+  }
+  options.steps = steps;
+  if (student.map == FeatureMap::kDijiang) return make_recipe(options);
+  options.init = suite.init;
+  options.loss = named<LossKind>(student.loss);
+  if (*options.loss != LossKind::kDirect) options.mask = suite.mask;
+  return make_recipe(options);
+}
+
 }  // namespace
+
+DistillOptions student_options(const Study& study, const Student& student, DimensionPlan plan,
+                               int64_t steps) {
+  const Suite& suite = study.suite;
+  DistillOptions job;
+  job.plan = std::move(plan);
+  job.sequences = suite.dof_sequences;
+  job.recipe = recipe_of(suite, student, steps);
+  const bool drawn_by_leverage =
+      student.map == FeatureMap::kPrf && suite.init == FeatureInit::kLeverage;
+  if (drawn_by_leverage) job.dof = suite.dof;
+  job.batch = suite.batch;
+  job.seed = student.seed;
+  job.device = study.device;
+  return job;
+}
 
 Run student_run(const Study& study, const RunFolder& folder, const Student& student) {
   return {student.name(), fmt::format("c{}-{}", student.cost, student.loss_or_map()),
-          [&study, &folder, student] { return distill_options(study, folder, student).run; },
+          [&study, &folder, student] {
+            return distill_settings(study.teacher, study.text,
+                                    distill_options(study, folder, student));
+          },
           [&study, &folder, student](const Progress& progress) {
             return distill_student(study, folder, student, progress);
           }};

@@ -2,30 +2,11 @@
 
 #include <algorithm>
 
-#include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/error.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla {
 namespace {
-
-std::vector<TokenIds> read_windows(const Suite& suite, const Checkpoint& teacher,
-                                   const Progress& progress) {
-  const ModelConfig& config = teacher.config();
-  const Tokenizer tokenizer = Tokenizer::load(teacher.folder());
-  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
-  WindowReader reader(suite.data, encode,
-                      {.length = suite.length > 0 ? suite.length : config.context,
-                       .end_of_text = config.end_of_text,
-                       .most = 0,
-                       .vocabulary = config.vocabulary});
-  std::vector<TokenIds> windows;
-  for (TokenIds window; reader.next(window);) {
-    windows.push_back(window);
-    report(progress, {"read the text", static_cast<int64_t>(windows.size()), 0, "windows"});
-  }
-  return windows;
-}
 
 void require_within_context(const char* field, int64_t tokens, const ModelConfig& config) {
   if (tokens > config.context)
@@ -53,7 +34,9 @@ Study open_study(const Suite& suite, const fs::path& folder, const Device& devic
   return {.suite = suite,
           .teacher = teacher,
           .teacher_name = place.filename().string(),
-          .text = split_held_out(read_windows(suite, teacher, progress), suite.held_out),
+          .text = split_held_out(
+              read_windows(teacher, {.files = suite.data, .length = suite.length}, progress),
+              suite.held_out),
           .device = device,
           .folder = folder};
 }

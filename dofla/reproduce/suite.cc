@@ -96,13 +96,10 @@ class SuiteFields : public ConfigFields {
   }
 };
 
-constexpr const char* kLosses = "softmax, l2, attention-mse or direct";
 constexpr int64_t kMost = ConfigFields::kLargestSize;
 
 std::optional<std::string> loss_from_name(const std::string& name) {
-  const bool known =
-      std::find(loss_names().begin(), loss_names().end(), name) != loss_names().end();
-  return known ? std::optional(name) : std::nullopt;
+  return find_named<LossKind>(name) ? std::optional(name) : std::nullopt;
 }
 
 std::optional<std::string> task_from_name(const std::string& name) {
@@ -116,25 +113,20 @@ std::optional<FeatureMap> baseline_from_name(const std::string& name) {
   return map == FeatureMap::kPrf ? std::nullopt : map;
 }
 
-std::optional<PairMask> mask_from_name(const std::string& name) {
-  if (name == "causal") return PairMask::kCausal;
-  return name == "full" ? std::optional(PairMask::kFull) : std::nullopt;
-}
-
 void read_dof(const Json& json, const std::string& where, Suite& suite) {
   const SuiteFields fields(json, where + ": dof",
                            {"lambda", "samples", "draws", "sequences", "gram", "power"});
   suite.dof.lambda = fields.positive("lambda", suite.dof.lambda);
-  fields.whole("samples", 1, kMost, suite.dof.sample.samples);
-  fields.whole("draws", 1, kMost, suite.dof.sample.draws);
+  fields.whole("samples", 1, kMost, suite.dof.samples);
+  fields.whole("draws", 1, kMost, suite.dof.draws);
   fields.whole("sequences", 1, kMost, suite.dof_sequences);
   fields.named("gram", find_named<GramScale>, one_of_names<GramScale>(), suite.dof.gram);
   fields.real("power", 0, 100, suite.power);
 }
 
 void read_learning_rates(const Json& json, const std::string& where, Suite& suite) {
-  std::vector<std::string> known = loss_names();
-  known.emplace_back("dijiang");
+  std::vector<std::string> known = all_names<LossKind>();
+  known.emplace_back(name(FeatureMap::kDijiang));
   const SuiteFields fields(json, where + ": learning_rates", known);
   for (const auto& [loss, rates] : json.items()) {
     const SuiteFields rate(rates, fields.where() + ": " + loss, {"z", "alpha"});
@@ -148,7 +140,7 @@ void read_equal_time(const Json& json, const std::string& where, Suite& suite) {
   const SuiteFields fields(json, where + ": equal_time", {"loss", "as"});
   EqualTime& equal = suite.equal_time.emplace();
   const auto one_of_losses = [&](const char* field, std::string& loss) {
-    fields.named(field, loss_from_name, kLosses, loss);
+    fields.named(field, loss_from_name, one_of_names<LossKind>(), loss);
     if (loss.empty()) fields.refuse(field, "missing");
     if (std::find(suite.losses.begin(), suite.losses.end(), loss) == suite.losses.end())
       fields.refuse(field, loss + " is not one of the suite's losses");
@@ -195,7 +187,7 @@ void read_training(const SuiteFields& fields, Suite& suite) {
   fields.whole("steps", 0, kMost, suite.steps);
   fields.whole("batch", 1, int64_t{1} << 20, suite.batch);
   fields.named("init", find_named<FeatureInit>, one_of_names<FeatureInit>(), suite.init);
-  fields.named("mask", mask_from_name, "causal or full", suite.mask);
+  fields.named("mask", find_named<PairMask>, one_of_names<PairMask>(), suite.mask);
 }
 
 void read_matrix(const SuiteFields& fields, Suite& suite) {
@@ -203,8 +195,11 @@ void read_matrix(const SuiteFields& fields, Suite& suite) {
   fields.numbers("seeds", 0, std::numeric_limits<int64_t>::max(), suite.seeds);
   fields.names("strategies", find_named<PlanStrategy>, one_of_names<PlanStrategy>(),
                suite.strategies);
-  fields.names("losses", loss_from_name, kLosses, suite.losses);
-  fields.names("baselines", baseline_from_name, "performer or dijiang", suite.baselines);
+  fields.names("losses", loss_from_name, one_of_names<LossKind>(), suite.losses);
+  fields.names(
+      "baselines", baseline_from_name,
+      one_of({std::string(name(FeatureMap::kPerformer)), std::string(name(FeatureMap::kDijiang))}),
+      suite.baselines);
 }
 
 }  // namespace

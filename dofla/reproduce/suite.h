@@ -8,10 +8,7 @@
 #include <vector>
 
 #include "dofla/core/file.h"
-#include "dofla/distill/feature_init.h"
-#include "dofla/distill/recipe.h"
-#include "dofla/dof/measure.h"
-#include "dofla/plan/dimension_plan.h"
+#include "dofla/pipeline.h"
 
 namespace dofla {
 
@@ -27,6 +24,10 @@ struct SuiteTasks {
   std::optional<double> learning_rate;
 };
 
+struct LearningRates {
+  std::optional<double> z, alpha;  // left out: as make_recipe() has them
+};
+
 // Another run of `loss` for every cost, strategy and seed, with as many steps as its time allows
 // when it has that of `as`.
 struct EqualTime {
@@ -34,27 +35,27 @@ struct EqualTime {
 };
 
 struct Suite {
-  fs::path teacher;            // a model's folder; empty: whatever the caller has built in
-  std::vector<fs::path> data;  // text; empty: the same
-  int64_t length = 0;          // tokens of a window; 0: the teacher's context
-  int64_t held_out = 16;       // windows that students are judged by
+  fs::path teacher;             // a model's folder; empty: whatever the caller has built in
+  std::vector<fs::path> data;   // text; empty: the same
+  int64_t length = 0;           // tokens of a window; 0: the teacher's context
+  int64_t held_out = kHeldOut;  // windows that students are judged by
 
   std::vector<int64_t> costs = {64};
   std::vector<PlanStrategy> strategies;
-  std::vector<std::string> losses;  // of loss_names()
+  std::vector<std::string> losses;  // names of LossKind
   std::vector<FeatureMap> baselines;
   std::vector<uint64_t> seeds = {1};
 
-  int64_t steps = 400;
-  int64_t batch = 8;  // windows a step
-  FeatureInit init = FeatureInit::kPairs;
+  int64_t steps = make_recipe().train.steps;
+  int64_t batch = DistillOptions().batch;  // windows a step
+  FeatureInit init = make_recipe().init;
   PairMask mask = PairMask::kCausal;
   std::map<std::string, LearningRates> learning_rates;  // by loss, or "dijiang"
   std::optional<EqualTime> equal_time;
 
-  DofOptions dof;              // its seed is each run's
-  int64_t dof_sequences = 16;  // windows that the degrees of freedom are measured on
-  double power = 0.5;          // of them, for dof-head
+  DofOptions dof;
+  int64_t dof_sequences = kDofSequences;  // windows that the degrees of freedom are measured on
+  double power = 0.5;                     // of them, for dof-head
 
   std::optional<SuiteTasks> tasks;
   std::vector<int64_t> timing;  // tokens of the sequences to time inference at; empty: no timing

@@ -23,22 +23,21 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
   const Suite& suite = study.suite;
   std::vector<std::string> data;
   for (const fs::path& file : suite.data) data.push_back(file.filename().string());
-  return {
-      {"teacher", study.teacher_line()},
-      {"text", fmt::format("{}; {} windows of {} tokens to train on, {} held out",
-                           fmt::join(data, ", "), study.text.train.size(),
-                           study.text.train.front().size(), study.text.held_out.size())},
-      {"costs", fmt::format("{}", fmt::join(suite.costs, ", "))},
-      {"seeds", fmt::format("{}", fmt::join(suite.seeds, ", "))},
-      {"training", fmt::format("{} steps of {} windows, features started by {}, {} pairs",
-                               suite.steps, suite.batch, name(suite.init),
-                               suite.mask == PairMask::kFull ? "all" : "causal")},
-      {"degrees of freedom",
-       fmt::format("λ = {}, {} samples, {} draws, {} windows, Gram matrix divided by {}; power "
-                   "{} by head",
-                   format_lambda(suite.dof.lambda), suite.dof.sample.samples,
-                   suite.dof.sample.draws, suite.dof_sequences, name(suite.dof.gram), suite.power)},
-      {"device", study.device.description()}};
+  return {{"teacher", study.teacher_line()},
+          {"text", fmt::format("{}; {} windows of {} tokens to train on, {} held out",
+                               fmt::join(data, ", "), study.text.train.size(),
+                               study.text.train.front().size(), study.text.held_out.size())},
+          {"costs", fmt::format("{}", fmt::join(suite.costs, ", "))},
+          {"seeds", fmt::format("{}", fmt::join(suite.seeds, ", "))},
+          {"training", fmt::format("{} steps of {} windows, features started by {}, {} pairs",
+                                   suite.steps, suite.batch, name(suite.init),
+                                   suite.mask == PairMask::kFull ? "all" : "causal")},
+          {"degrees of freedom",
+           fmt::format("λ = {}, {} samples, {} draws, {} windows, Gram matrix divided by {}; power "
+                       "{} by head",
+                       format_lambda(suite.dof.lambda), suite.dof.samples, suite.dof.draws,
+                       suite.dof_sequences, name(suite.dof.gram), suite.power)},
+          {"device", study.device.description()}};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "dofla/generate/generate.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/reproduce/dof_runs.h"
+#include "dofla/reproduce/student_runs.h"
 
 namespace dofla {
 namespace {
@@ -98,12 +99,12 @@ Json measure_training(const Study& study, int64_t cost, const Progress& progress
     study.device.synchronize();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  DistillOptions job;
-  job.allocate.cost = cost;
-  job.plan = fixed_plan(identity_of(study.teacher.config()), cost);
-  job.loss.mask = suite.mask;
-  job.batch = suite.batch;
-  job.device = study.device;
+  const auto step_seconds = [&](const std::string& loss) {
+    const Student student = {.cost = cost, .loss = loss, .seed = suite.seeds.front()};
+    const DimensionPlan plan = fixed_plan(identity_of(study.teacher.config()), cost);
+    return measure_step_seconds(study.teacher, study.text,
+                                student_options(study, student, plan, 2));
+  };
   const double to_ms_a_sample = 1e3 / static_cast<double>(suite.batch);
   Fastest forward;
   std::vector<Fastest> steps(suite.losses.size());
@@ -113,8 +114,7 @@ Json measure_training(const Study& study, int64_t cost, const Progress& progress
   for (int round = 0; round < kRounds; ++round)
     for (size_t i = 0; i < steps.size(); ++i) {
       forward.add(to_ms_a_sample * forward_seconds());
-      job.follow(make_recipe(suite.losses[i], FeatureMap::kPrf, 2));
-      steps[i].add(to_ms_a_sample * measure_step_seconds(study.teacher, study.text, job));
+      steps[i].add(to_ms_a_sample * step_seconds(suite.losses[i]));
       report(progress, {"time training", ++done, total, "steps"});
     }
   Json result = {{"teacher_forward_ms", forward.value()}, {"losses_ms", Json::array()}};
@@ -161,7 +161,8 @@ Run training_time_run(const Study& study, int64_t cost) {
                 {"cost", cost},
                 {"batch", study.suite.batch},
                 {"sequence_length", study.text.train.front().size()},
-                {"mask", study.suite.mask == PairMask::kFull ? "full" : "causal"},
+                {"init", name(study.suite.init)},
+                {"mask", name(study.suite.mask)},
                 {"losses", study.suite.losses}};
   };
   return {training_name(cost), "training-time", settings, [&study, cost](const Progress& progress) {

@@ -7,8 +7,7 @@
 
 #include "dofla/core/file.h"
 #include "dofla/linear/linear_model.h"
-#include "tests/support/command_line.h"
-#include "tests/support/fixtures.h"
+#include "tests/support/distill_command.h"
 #include "tests/support/random_values.h"
 
 namespace dofla {
@@ -17,43 +16,21 @@ namespace {
 using test::ProcessResult;
 using testing::HasSubstr;
 
-class DistillCli : public test::CommandLine {
- protected:
-  const std::string model = (test::fixtures() / "gpt2").string();
-  const std::string out = (scratch.path() / "student").string();
+using DistillCli = test::DistillCommand;
 
-  std::string ids() {
-    Json sequences = Json::array();
-    for (int b = 0; b < 8; ++b) {
-      sequences.push_back(Json::array());
-      for (int t = 0; t < 24; ++t) sequences.back().push_back((7 * t * (b + 1) + b) % 30);
-    }
-    const fs::path file = scratch.path() / "ids.json";
-    write_whole(file, sequences.dump());
-    return file.string();
+// Of a log of distill: all but tokens a second and seconds.
+std::vector<std::string> lines_without_times(const std::string& csv) {
+  std::vector<std::string> lines;
+  std::istringstream text(read_text(csv));
+  for (std::string line; std::getline(text, line);) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+    cells.erase(cells.begin() + 4, cells.begin() + 6);
+    lines.push_back(fmt::format("{}", fmt::join(cells, ",")));
   }
-
-  // Of a log of distill: all but tokens a second and seconds.
-  static std::vector<std::string> lines_without_times(const std::string& csv) {
-    std::vector<std::string> lines;
-    std::istringstream text(read_text(csv));
-    for (std::string line; std::getline(text, line);) {
-      std::vector<std::string> cells;
-      std::istringstream row(line);
-      for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
-      cells.erase(cells.begin() + 4, cells.begin() + 6);
-      lines.push_back(fmt::format("{}", fmt::join(cells, ",")));
-    }
-    return lines;
-  }
-
-  std::vector<std::string> distill(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all = {"distill", model, "--ids",      ids(), "--cost",     "6",
-                                    "--batch", "2",   "--held-out", "2",   "--strategy", "fix"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-};
+  return lines;
+}
 
 TEST_F(DistillCli, MakesACompleteModelFolder) {
   const Json result = json(distill({"--out", out, "--steps", "5"}));
@@ -88,31 +65,28 @@ TEST_F(DistillCli, MakesACompleteModelFolder) {
 TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
   int64_t run_number = 0;
   const auto works = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {
-        "distill",   model, "--ids",      ids(),
-        "--batch",   "2",   "--held-out", "2",
-        "--cost",    "6",   "--steps",    "2",
-        "--samples", "32",  "--out",      out + std::to_string(run_number++)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Json result = json(arguments);
+    const Json result =
+        json(joined(bare({"--cost", "6", "--out", out + std::to_string(run_number++)}), more));
     EXPECT_TRUE(result["student_loss"].is_number()) << result.dump();
   };
-  for (const char* strategy : {"fix", "dof", "dof-clip", "dof-head"})
-    works({"--strategy", strategy});
-  for (const char* init : {"iid", "orthogonal", "leverage", "pairs"}) works({"--init", init});
-  for (const char* map : {"performer", "dijiang"}) works({"--features", map});
-  for (const char* loss : {"softmax", "l2", "attention-mse", "direct"}) works({"--loss", loss});
-  works({"--loss", "direct", "--recompute"});
+  works({"--strategy", "fix", "--steps", "2"});
+  for (const char* strategy : {"dof", "dof-clip", "dof-head"})
+    works({"--strategy", strategy, "--samples", "32", "--steps", "2"});
+  works({"--strategy", "fix", "--init", "leverage", "--samples", "32", "--steps", "2"});
+  for (const char* init : {"iid", "orthogonal", "pairs"})
+    works({"--strategy", "fix", "--init", init, "--steps", "2"});
+  works({"--strategy", "fix", "--features", "performer"});
+  works({"--strategy", "fix", "--features", "dijiang", "--steps", "2"});
+  for (const char* loss : {"softmax", "l2", "attention-mse", "direct"})
+    works({"--strategy", "fix", "--loss", loss, "--steps", "2"});
+  works({"--strategy", "fix", "--loss", "direct", "--recompute", "--steps", "2"});
 }
 
 TEST_F(DistillCli, GoesOnFromAStudent) {
   const std::string first = out + "-first";
   json(distill({"--out", first, "--steps", "3"}));
   const auto on = [&](const std::string& to, const std::vector<std::string>& more) {
-    std::vector<std::string> all = {"distill",    model, "--ids",   ids(), "--batch", "2",
-                                    "--held-out", "2",   "--start", first, "--out",   to};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return joined(bare({"--start", first, "--out", to}), more);
   };
   const auto features = [](const std::string& folder) {
     return to_tensors(load_features(Checkpoint(folder)));
@@ -130,8 +104,7 @@ TEST_F(DistillCli, GoesOnFromAStudent) {
   EXPECT_EQ(json({"inspect", out})["linear_attention"]["features"],
             json({"inspect", first})["linear_attention"]["features"]);
   expect_failure(on(out + "2", {"--plan", first + "/plan.json"}), 2, "excludes");
-  expect_failure(distill({"--start", model, "--out", out + "2"}), 1,
-                 "not a linear-attention model");
+  expect_failure(bare({"--start", model, "--out", out + "2"}), 1, "not a linear-attention model");
 }
 
 TEST_F(DistillCli, KilledAndResumedEndsInTheSameBytes) {
@@ -234,12 +207,12 @@ TEST_F(DistillCli, BadInputIsOneLine) {
               R"({"format":"dofla.plan","version":1,"strategy":"fix","cost":4,"lambda":0.004,)"
               R"("model":{"model_type":"llama","layers":2,"heads":2,"head_size":8},)"
               R"("dims":[4,4],"mean":4})");
-  expect_failure(distill({"--out", out + "2", "--plan", plan}), 1, "llama");
+  expect_failure(bare({"--out", out + "2", "--plan", plan}), 1, "llama");
   write_whole(plan,
               R"({"format":"dofla.plan","version":1,"strategy":"fix","cost":4,"lambda":0.004,)"
               R"("model":{"model_type":"gpt2","layers":3,"heads":3,"head_size":16},)"
               R"("dims":[4,0,4],"mean":4})");
-  expect_failure(distill({"--out", out + "2", "--plan", plan}), 1, "dimensions");
+  expect_failure(bare({"--out", out + "2", "--plan", plan}), 1, "dimensions");
   expect_failure({"distill", model, "--ids", ids(), "--held-out", "8", "--out", out + "2"}, 1,
                  "8 are held out");
   expect_failure(distill({"--out", "/dev/null/such", "--steps", "1"}), 1, "/dev/null");

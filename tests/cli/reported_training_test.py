@@ -33,7 +33,7 @@ class Distill(Reported):
     def test_the_table_has_the_numbers_of_the_json(self):
         said = self.distilled
         out = new_path()
-        table = run(*self.distill, "--out", out)[0]
+        table = run(*self.distill, "--samples", 48, "--out", out)[0]
         inspected = answer("inspect", out)
         loss, tokens = parts(table, "teacher", r"(\S+) nats a token on (\S+) held-out tokens")
         self.shows(loss, said["teacher_loss"], 4)
@@ -71,10 +71,10 @@ class Distill(Reported):
             self.assertIn(f"<dt>{fact}</dt><dd>{value}", page)
 
     def test_an_estimate_is_steps_times_their_time(self):
-        said = answer(*self.distill, "--out", new_path(), "--dry-run")
+        said = answer(*self.distill, "--samples", 48, "--out", new_path(), "--dry-run")
         self.assertEqual(said["steps"], 3)
         self.assertAlmostEqual(said["seconds"], 3 * said["step_seconds"], places=9)
-        table = run(*self.distill, "--out", new_path(), "--dry-run")[0]
+        table = run(*self.distill, "--samples", 48, "--out", new_path(), "--dry-run")[0]
         self.assertEqual(parts(table, "steps", r"(\d+) of (\d+) x (\d+) tokens"), ("3", "2", "32"))
 
 

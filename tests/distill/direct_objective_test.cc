@@ -33,8 +33,8 @@ class DirectTraining : public testing::Test {
     return pairs.features();
   }
   FeatureTrainer trained(int64_t steps, const TrainOptions& options, bool recompute = false) const {
-    FeatureTrainer trainer(
-        start(), direct_objective(checkpoint, {.device = {}, .recompute = recompute}), options);
+    FeatureTrainer trainer(start(), direct_objective(checkpoint, {.recompute = recompute}),
+                           options);
     for (int64_t i = 0; i < steps; ++i) trainer.step(ids);
     return trainer;
   }

@@ -60,11 +60,11 @@ TEST(FeatureInit, LeverageWeightsAreInverseToTheScore) {
     samples.data<float>()[i] = static_cast<float>(random.normal());
   FeatureOptions options = with_seed(3);
   options.init = FeatureInit::kLeverage;
-  options.samples = [&](int64_t, int64_t) { return samples; };
+  options.leverage.samples = [&](int64_t, int64_t) { return samples; };
   const FeatureSet set = init_features(fixed_plan(kModel, 32), options);
 
   const auto scores = [&](const Tensor& z) {
-    return log_leverage_scores(samples, z, options.gram, options.lambda);
+    return log_leverage_scores(samples, z, options.leverage.gram, options.leverage.lambda);
   };
   const int64_t pool = 1024;  // Gaussian directions of the head's own stream
   double pool_mean = 0;
@@ -82,7 +82,7 @@ TEST(FeatureInit, LeverageWeightsAreInverseToTheScore) {
   options.init = FeatureInit::kPairs;  // another class draws these
   EXPECT_THROW(init_features(fixed_plan(kModel, 32), options), std::invalid_argument);
   options.init = FeatureInit::kLeverage;
-  options.samples = {};
+  options.leverage.samples = {};
   EXPECT_THROW(init_features(fixed_plan(kModel, 32), options), std::invalid_argument);
 }
 

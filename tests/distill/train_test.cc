@@ -163,7 +163,7 @@ TEST_F(LayerwiseTraining, AnotherRunsCheckpointIsRefusedByTheSettingThatDiffers)
       [&] {
         trainer.restore(file, {{"device", "cpu"}});
       },
-      {"run.training", "began on cuda, this is cpu", "--device cuda"});
+      {"run.training", "began on cuda, this is cpu", "resume it on cuda"});
   trainer.save(file, run);
   fs::resize_file(file, fs::file_size(file) / 2);
   test::expect_error([&] { trainer.restore(file, run); }, {"run.training"});
@@ -206,7 +206,7 @@ TEST_F(LayerwiseTraining, ARunawayLayerIsNamedAndItsFeaturesKept) {
       trainer.step(ids);
     }
   };
-  test::expect_error(train, {"layer ", "--lr-z"});
+  test::expect_error(train, {"layer ", "lower the learning rates"});
   expect_same(trainer.features(), before);
 }
 

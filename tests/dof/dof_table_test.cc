@@ -87,7 +87,8 @@ TEST(DofTable, AnswersFromValuesAsFromSpectra) {
       }
     }
   }
-  test::expect_error([&] { degrees_of_freedom(table, 0.5); }, {"0.5 was not measured", "--device"});
+  test::expect_error([&] { degrees_of_freedom(table, 0.5); },
+                     {"0.5 was not measured", "on the CPU"});
   table.values[7][1] = std::nan("");  // layer 2, head 2, second draw
   test::expect_error([&] { degrees_of_freedom(table, 0x1p-4); },
                      {"layer 2, head 2", "rounding", "trace or max"});

@@ -52,8 +52,9 @@ TEST(MeasureDof, AgreesWithTheQueriesAndKeysOfTransformers) {
     const auto tokens =
         static_cast<int64_t>(teacher.sequences.size() * teacher.sequences[0].size());
     DofOptions options;
-    options.sample = {.samples = 2 * tokens, .draws = 1, .seed = 5};
-    const DofTable table = measure_dof(teacher.model, teacher.sequences, options);
+    options.samples = 2 * tokens;
+    options.draws = 1;
+    const DofTable table = measure_dof(teacher.model, teacher.sequences, options, 5);
     const auto rows = degrees_of_freedom(table, table.lambda);
     for (int64_t s = 0; s < table.model.layers; ++s)
       for (int64_t h = 0; h < table.model.heads; ++h) {
@@ -70,32 +71,27 @@ TEST(MeasureDof, AgreesWithTheQueriesAndKeysOfTransformers) {
 
 TEST(MeasureDof, SameForASeedWhateverTheNumberOfThreads) {
   const Teacher teacher("gpt2");
-  DofOptions options;
-  options.sample = {.samples = 40, .draws = 3, .seed = 9};
+  const DofOptions options = {.samples = 40, .draws = 3};
   const int before = thread_count();
   omp_set_num_threads(1);
-  const DofTable one = measure_dof(teacher.model, teacher.sequences, options);
+  const DofTable one = measure_dof(teacher.model, teacher.sequences, options, 9);
   omp_set_num_threads(3);
   // The teacher's own sums may be split differently: the comparison is of the stage, not of it.
-  const DofTable three = measure_dof(teacher.model, teacher.sequences, options);
-  const DofTable again = measure_dof(teacher.model, teacher.sequences, options);
+  const DofTable three = measure_dof(teacher.model, teacher.sequences, options, 9);
+  const DofTable again = measure_dof(teacher.model, teacher.sequences, options, 9);
   omp_set_num_threads(before);
   EXPECT_EQ(three.spectra, again.spectra);
   EXPECT_EQ(three.spectra, one.spectra);
-
-  options.sample.seed = 10;
-  EXPECT_NE(measure_dof(teacher.model, teacher.sequences, options).spectra, one.spectra);
+  EXPECT_NE(measure_dof(teacher.model, teacher.sequences, options, 10).spectra, one.spectra);
 }
 
 TEST(MeasureDof, TellsWhatItMeasured) {
   const Teacher teacher("llama");
-  DofOptions options;
-  options.sample = {.samples = 20, .draws = 2, .seed = 3};
-  options.gram = GramScale::kMax;
-  options.lambda = 0x1p-20;
+  const DofOptions options = {
+      .samples = 20, .draws = 2, .gram = GramScale::kMax, .lambda = 0x1p-20};
   std::map<std::string, int64_t> done;
   const DofTable table = measure_dof(
-      teacher.model, teacher.sequences, options,
+      teacher.model, teacher.sequences, options, 3,
       [&](const ProgressUpdate& update) { done[std::string(update.unit)] = update.done; });
   EXPECT_EQ(table.model, identity_of(teacher.model.config()));
   EXPECT_EQ(table.gram, GramScale::kMax);
@@ -117,9 +113,9 @@ TEST(MeasureDof, RefusesBadInput) {
     return [&teacher, options] { measure_dof(teacher.model, teacher.sequences, options); };
   };
   DofOptions options;
-  options.sample.samples = 1 << 20;
+  options.samples = 1 << 20;
   test::expect_error(measure(options), {"1048576 samples", "queries and keys", "fewer samples"});
-  options.sample.samples = 10;
+  options.samples = 10;
   for (const double lambda : {0.0, -0.5, std::nan("")}) {
     options.lambda = lambda;
     test::expect_error(measure(options), {"λ", "positive"});

@@ -64,9 +64,8 @@ TEST(Allocate, RoundsTheLargestRemaindersUp) {
 
 TEST(Allocate, EveryStrategy) {
   const DofTable table = test::table_with({{1, 10}, {30, 5}, {20, 20}}, 0x1p-8);
-  const auto heads = [&](PlanStrategy strategy, double power = 1) {
-    return allocate(table, {.strategy = strategy, .cost = 64, .lambda = 0x1p-8, .power = power})
-        .heads;
+  const auto heads = [&](PlanStrategy strategy, std::optional<double> power = {}) {
+    return allocate(table, {.strategy = strategy, .cost = 64, .power = power}).heads;
   };
   using Dims = std::vector<std::vector<int64_t>>;
   EXPECT_EQ(heads(PlanStrategy::kFix), (Dims{{64, 64}, {64, 64}, {64, 64}}));
@@ -82,8 +81,8 @@ TEST(Allocate, EveryStrategy) {
 
 TEST(Allocate, CarriesWhatItWasMadeFrom) {
   const DofTable table = test::small_table();
-  const DimensionPlan plan = allocate(
-      table, {.strategy = PlanStrategy::kDofHead, .cost = 16, .lambda = 0x1p-4, .power = 0.5});
+  const DimensionPlan plan =
+      allocate(table, {.strategy = PlanStrategy::kDofHead, .cost = 16, .power = 0.5}, 0x1p-4);
   EXPECT_EQ(plan.model, table.model);
   EXPECT_EQ(plan.strategy, PlanStrategy::kDofHead);
   EXPECT_EQ(plan.cost, 16);
@@ -92,13 +91,32 @@ TEST(Allocate, CarriesWhatItWasMadeFrom) {
   EXPECT_EQ(plan.mean(), 16);
 }
 
+TEST(Allocate, WhatIsLeftOutComesFromTheTable) {
+  DofTable table = test::small_table();
+  table.lambda = 0x1p-5;
+  const DimensionPlan plan = allocate(table, {});
+  EXPECT_EQ(plan.cost, table.model.head_size);
+  EXPECT_EQ(plan.lambda, 0x1p-5);
+  EXPECT_EQ(plan.strategy, PlanStrategy::kDof);
+  EXPECT_EQ(plan.heads, allocate(table, {.cost = table.model.head_size}, 0x1p-5).heads);
+  EXPECT_NE(plan.heads, allocate(table, {}, 0x1p-2).heads);
+  EXPECT_EQ(allocate(table, {.strategy = PlanStrategy::kDofHead}).power, 1);
+}
+
+TEST(Allocate, APowerIsForDofHeadAlone) {
+  const DofTable table = test::small_table();
+  for (const PlanStrategy strategy :
+       {PlanStrategy::kFix, PlanStrategy::kDof, PlanStrategy::kDofClip})
+    EXPECT_THROW(allocate(table, {.strategy = strategy, .power = 1}), std::invalid_argument);
+}
+
 TEST(Allocate, RefusesBadOptions) {
   const DofTable table = test::small_table();
   EXPECT_THROW(allocate(table, {.cost = 0}), Error);
   EXPECT_THROW(allocate(table, {.cost = DimensionPlan::kLargestDimension + 1}), Error);
-  EXPECT_THROW(allocate(table, {.lambda = 0}), Error);
-  EXPECT_THROW(allocate(table, {.power = -1}), Error);
-  EXPECT_THROW(allocate(table, {.power = std::nan("")}), Error);
+  EXPECT_THROW(allocate(table, {}, 0), Error);
+  EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kDofHead, .power = -1}), Error);
+  EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kDofHead, .power = std::nan("")}), Error);
   EXPECT_THROW(allocate_layers({}, 64), std::invalid_argument);
   EXPECT_THROW(allocate_heads({1, 0}, 64, 1), std::invalid_argument);
 }

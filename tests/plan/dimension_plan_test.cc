@@ -13,8 +13,9 @@ namespace dofla {
 namespace {
 
 DimensionPlan plan_with(PlanStrategy strategy) {
-  return allocate(test::small_table(),
-                  {.strategy = strategy, .cost = 16, .lambda = 0x1p-8, .power = 0.5});
+  AllocateOptions options = {.strategy = strategy, .cost = 16};
+  if (strategy == PlanStrategy::kDofHead) options.power = 0.5;
+  return allocate(test::small_table(), options);
 }
 
 class DimensionPlanFile : public ::testing::Test {

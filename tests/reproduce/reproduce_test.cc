@@ -37,7 +37,7 @@ class Reproduce : public testing::Test {
     suite.seeds = {1, 2};
     suite.steps = 2;
     suite.batch = 2;
-    suite.dof.sample.samples = 32;
+    suite.dof.samples = 32;
     suite.dof_sequences = 4;
   }
 

@@ -58,8 +58,8 @@ TEST_F(SuiteTest, ReadsEveryField) {
   EXPECT_EQ(suite.equal_time->loss, "l2");
   EXPECT_EQ(suite.equal_time->as, "direct");
   EXPECT_EQ(suite.dof.lambda, 0.0625);
-  EXPECT_EQ(suite.dof.sample.samples, 9);
-  EXPECT_EQ(suite.dof.sample.draws, 2);
+  EXPECT_EQ(suite.dof.samples, 9);
+  EXPECT_EQ(suite.dof.draws, 2);
   EXPECT_EQ(suite.dof_sequences, 3);
   EXPECT_EQ(suite.dof.gram, GramScale::kMax);
   EXPECT_EQ(suite.power, 2);
@@ -83,6 +83,20 @@ TEST_F(SuiteTest, WhatIsLeftOutHasItsDefault) {
   EXPECT_THAT(suite.seeds, ElementsAre(1));
   EXPECT_FALSE(suite.tasks);
   EXPECT_TRUE(suite.timing.empty());
+}
+
+// A default that a suite shares with `distill` is the same one.
+TEST_F(SuiteTest, DefaultsAreThoseOfDistill) {
+  const Suite suite = read("{}");
+  const DistillOptions distill;
+  EXPECT_EQ(suite.steps, distill.recipe.train.steps);
+  EXPECT_EQ(suite.batch, distill.batch);
+  EXPECT_EQ(suite.init, distill.recipe.init);
+  EXPECT_EQ(suite.mask, std::get<FeatureLossOptions>(distill.recipe.loss).mask);
+  EXPECT_EQ(suite.held_out, kHeldOut);
+  EXPECT_EQ(suite.dof_sequences, distill.sequences);
+  EXPECT_EQ(suite.dof.lambda, DofOptions().lambda);
+  EXPECT_EQ(suite.dof.draws, 8);
 }
 
 TEST_F(SuiteTest, EveryDefectIsNamedByFileAndField) {

@@ -47,6 +47,12 @@ class CommandLine : public testing::Test {
     EXPECT_EQ(result.err.back(), '\n');
   }
 
+  static std::vector<std::string> joined(std::vector<std::string> all,
+                                         const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
   std::string write(const std::string& name, std::string_view contents) const {
     write_whole(scratch.path() / name, contents);
     return (scratch.path() / name).string();
@@ -58,12 +64,6 @@ class CommandLine : public testing::Test {
     fs::remove_all(copy);
     fs::copy(fixture, copy);
     return copy;
-  }
-
-  static std::vector<std::string> joined(std::vector<std::string> all,
-                                         const std::vector<std::string>& more) {
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
   }
 
   // A command that trains into `out` is killed between two checkpoints. With --resume it must

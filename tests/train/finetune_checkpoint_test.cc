@@ -175,7 +175,7 @@ TEST_F(FinetuneCheckpoint, ARunOfAnotherDeviceIsRefused) {
   options.resume = true;
   Transformer fresh = linear_model();
   test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
-                     {"run.training", "began on cuda, this is cpu", "--device cuda"});
+                     {"run.training", "began on cuda, this is cpu", "resume it on cuda"});
 }
 
 // Weights and moments are large: they are written where the run needs them to go on.

@@ -24,7 +24,7 @@ def _():
 
 @option("distill", "--strategy")
 def _():
-    equal(set(distilled(strategy="fix").said["dims"]), {4})
+    equal(set(distilled(strategy="fix", samples=None).said["dims"]), {4})
     check(len(set(distilled(cost=12).said["dims"])) > 1)
 
 
@@ -40,13 +40,13 @@ def _():
 def _():
     file = new_path("plan.json")
     dims = ask("plan", cost=3, strategy="dof", out=file)["dims"]
-    equal(Distilled(cost=None, plan=file).said["dims"], dims)
+    equal(Distilled(cost=None, samples=None, plan=file).said["dims"], dims)
 
 
 @option("distill", "--start")
 def _():
     first = distilled()
-    again = Distilled(cost=None, start=first.out, steps=0)
+    again = Distilled(cost=None, samples=None, start=first.out, steps=0)
     check(again.same(first))
 
 
@@ -67,8 +67,8 @@ def _():
 
 @option("distill", "--features")
 def _():
-    for name in ("performer", "dijiang"):
-        equal(distilled(features=name).about["feature_map"], name)
+    for name, steps in (("performer", None), ("dijiang", 2)):
+        equal(distilled(features=name, steps=steps).about["feature_map"], name)
 
 
 @option("distill", "--init")

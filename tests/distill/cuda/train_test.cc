@@ -104,7 +104,7 @@ TEST_F(CudaTraining, LearnsAndGivesTheSameBits) {
 TEST_F(CudaTraining, LearnsDirectly) {
   const TrainOptions options = {.steps = 10};
   FeatureTrainer here(start.clone(), direct_objective(checkpoint, {}), options);
-  FeatureTrainer there(start.to(gpu), direct_objective(checkpoint, {.device = gpu}), options);
+  FeatureTrainer there(start.to(gpu), direct_objective(checkpoint, {}, gpu), options);
   here.step(ids);
   for (int64_t i = 0; i < options.steps; ++i) there.step(ids);
   const double expected = here.history().loss[0][0];
@@ -122,8 +122,7 @@ TEST_F(CudaTraining, AsksForNoMoreMemoryAfterItsFirstStep) {
   }
   for (const bool recompute : {false, true}) {
     FeatureTrainer trainer(start.to(gpu),
-                           direct_objective(checkpoint, {.device = gpu, .recompute = recompute}),
-                           options);
+                           direct_objective(checkpoint, {.recompute = recompute}, gpu), options);
     expect_no_more_memory([&] { trainer.step(ids); }, fmt::format("direct, {}", recompute));
   }
   Transformer model(checkpoint, gpu, DType::kF32);

@@ -44,17 +44,16 @@ TEST_F(CudaMeasureDof, GivesTheDegreesOfFreedomOfTheSpectra) {
   for (const fs::path& folder : folders) {
     const Transformer teacher(Checkpoint(folder), gpu);
     const auto sequences = some_text(teacher.config());
-    DofOptions options;
-    options.sample = {.samples = 50, .draws = 2, .seed = 4};
-    options.lambda = 0.01;
-    const DofTable found = measure_dof(teacher, sequences, options);
+    const DofTable found =
+        measure_dof(teacher, sequences, {.samples = 50, .draws = 2, .lambda = 0.01}, 4);
     EXPECT_EQ(found.lambdas.size(), 18u);  // 2⁻¹⁶ to 1, and 0.01
     EXPECT_TRUE(found.spectra.empty());
 
     DofTable expected = found;
     expected.lambdas.clear();
     expected.values.clear();
-    add_spectra(sample_on_cpu(teacher, sequences, options.sample), expected);
+    add_spectra(sample_on_cpu(teacher, sequences, {.samples = 50, .draws = 2, .seed = 4}),
+                expected);
     const auto at_smallest = degrees_of_freedom(expected, expected.smallest_lambda);
     for (const double lambda : found.lambdas) {
       const auto rows = degrees_of_freedom(found, lambda),

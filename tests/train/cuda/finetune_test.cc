@@ -120,7 +120,7 @@ TEST_F(CudaFinetuning, GoesOnWhereItBeganOnly) {
   test::expect_error([&] { begin_and_resume(gpu, Device()); },
                      {"run.training", "began on cuda, this is cpu", "--device cuda"});
   test::expect_error([&] { begin_and_resume(Device(), gpu); },
-                     {"run.training", "began on cpu, this is cuda", "--device cpu"});
+                     {"run.training", "began on cpu, this is cuda", "resume it on cpu"});
 }
 
 TEST_F(CudaFinetuning, WritesTheModelThatItTrained) {

@@ -1,0 +1,40 @@
+// What features are trained on: one of the layerwise losses over the pairs that a mask keeps, or
+// the next-token loss of the whole student.
+#pragma once
+
+#include <variant>
+
+#include "dofla/core/names.h"
+#include "dofla/ops/feature_loss.h"
+
+namespace dofla {
+
+struct DirectLoss {
+  // Keep only the input of every block and run the block again in the backward: about a third more
+  // time, a fraction of the memory.
+  bool recompute = false;
+};
+
+// A layerwise loss has a mask, the direct one has not: neither can say what has no meaning for it.
+using Loss = std::variant<FeatureLossOptions, DirectLoss>;
+
+enum class LossKind { kSoftmax, kL2, kAttentionMse, kDirect };
+
+template <>
+struct Names<LossKind> {
+  static constexpr std::string_view kWhat = "loss";
+  static constexpr std::array kAll = {
+      Name{LossKind::kSoftmax, "softmax"}, Name{LossKind::kL2, "l2"},
+      Name{LossKind::kAttentionMse, "attention-mse"}, Name{LossKind::kDirect, "direct"}};
+};
+
+template <>
+struct Names<PairMask> {
+  static constexpr std::string_view kWhat = "mask";
+  static constexpr std::array kAll = {Name{PairMask::kCausal, "causal"},
+                                      Name{PairMask::kFull, "full"}};
+};
+
+LossKind kind_of(const Loss& loss);
+
+}  // namespace dofla

@@ -1,0 +1,112 @@
+// What a distillation's options mean together: what they contradict, and what the result depends
+// on.
+#include <bit>
+
+#include "dofla/core/error.h"
+#include "dofla/core/fingerprint.h"
+#include "dofla/pipeline.h"
+
+namespace dofla {
+namespace {
+
+std::string fingerprint(const FeatureSet& features) {
+  Fingerprint hash;
+  for (const Features& layer : features.layers)
+    for (const Tensor* tensor : {&layer.z, &layer.log_alpha})
+      for (int64_t i = 0; i < tensor->count(); ++i)
+        hash.add(std::bit_cast<uint32_t>(tensor->data<float>()[i]));
+  return hash.text();
+}
+
+// How many features each head gets, and what that depends on.
+void add_plan_settings(const ModelConfig& config, const DistillOptions& options, Json& settings) {
+  if (const AllocateOptions* made = options.allocation()) {
+    settings["strategy"] = name(made->strategy);
+    settings["cost"] = made->cost.value_or(config.head_size);
+    if (made->strategy == PlanStrategy::kDofHead) settings["power"] = made->power.value_or(1);
+    return;
+  }
+  const auto* start = std::get_if<StudentFeatures>(&options.plan);
+  const DimensionPlan& plan =
+      start != nullptr ? start->plan : std::get<DimensionPlan>(options.plan);
+  settings["strategy"] = "plan";
+  settings["cost"] = plan.cost;
+  settings["dims"] = plan.heads;
+  if (start != nullptr) settings["start"] = fingerprint(start->features);
+}
+
+void add_training_settings(const Recipe& recipe, Json& settings) {
+  settings["steps"] = recipe.train.steps;
+  if (recipe.train.steps == 0) {
+    settings["loss"] = "none";
+    return;
+  }
+  settings["loss"] = name(kind_of(recipe.loss));
+  if (const auto* layerwise = std::get_if<FeatureLossOptions>(&recipe.loss))
+    settings["mask"] = name(layerwise->mask);
+  settings["lr_z"] = recipe.train.lr_z;
+  settings["lr_alpha"] = recipe.train.lr_alpha;
+}
+
+}  // namespace
+
+bool DistillOptions::draws_by_leverage() const {
+  return !std::holds_alternative<StudentFeatures>(plan) && recipe.features == FeatureMap::kPrf &&
+         recipe.init == FeatureInit::kLeverage;
+}
+
+const AllocateOptions* DistillOptions::allocation() const {
+  return std::get_if<AllocateOptions>(&plan);
+}
+
+bool DistillOptions::measures_dof() const {
+  const AllocateOptions* made = allocation();
+  return made != nullptr && made->strategy != PlanStrategy::kFix;
+}
+
+void require_sound(const DistillOptions& options) {
+  require(!options.dof || options.measures_dof() || options.draws_by_leverage(),
+          "options of degrees of freedom (λ, samples, draws) have no effect: none are measured for "
+          "a plan that is given or has strategy {}",
+          name(PlanStrategy::kFix));
+  const AllocateOptions* made = options.allocation();
+  require(made == nullptr || !made->power || made->strategy == PlanStrategy::kDofHead,
+          "power has no effect: strategy {} has none, only {}",
+          made == nullptr ? "" : name(made->strategy), name(PlanStrategy::kDofHead));
+  if (const auto* start = std::get_if<StudentFeatures>(&options.plan)) {
+    require(start->features.map == options.recipe.features,
+            "features {} have no effect: the student to go on from has {}",
+            name(options.recipe.features), name(start->features.map));
+    require(start->plan.heads == start->features.counts(),
+            "distill: features to go on from need the plan that they are of");
+  }
+}
+
+Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
+                      const DistillOptions& options) {
+  require_sound(options);
+  const DofOptions dof = options.dof.value_or(DofOptions());
+  const bool drawn = !std::holds_alternative<StudentFeatures>(options.plan);
+  Json settings = {{"teacher", to_string(identity_of(checkpoint.config()))},
+                   {"device", options.device.name()},
+                   {"features", name(options.recipe.features)},
+                   {"batch", options.batch},
+                   {"sequence_length", text.train.front().size()},
+                   {"train_windows", text.train.size()},
+                   {"text", fingerprint_of(text.train)},
+                   {"seed", options.seed}};
+  add_plan_settings(checkpoint.config(), options, settings);
+  if (options.measures_dof() || options.draws_by_leverage()) {
+    settings["lambda"] = dof.lambda;
+    settings["samples"] = dof.samples;
+    settings["gram"] = name(dof.gram);
+  }
+  if (options.measures_dof()) settings["draws"] = dof.draws;
+  if (drawn && options.recipe.features == FeatureMap::kPrf)
+    settings["init"] = name(options.recipe.init);
+  add_training_settings(options.recipe, settings);
+  settings.update(options.about);
+  return settings;
+}
+
+}  // namespace dofla
