@@ -11,17 +11,20 @@ namespace dofla::cli {
 std::string distill_table(const Checkpoint& teacher, const Distilled& result, double seconds) {
   const Comparison& compared = result.comparison;
   const int64_t context = teacher.config().context;
+  const int64_t kept = std::ranges::count_if(result.features.layers, &Features::empty);
   std::string text = fmt::format(
       "teacher        {:.4f} nats a token on {} held-out tokens\n"
       "student        {:.4f}  ({:+.4f})\n"
       "KL             {:.4f}  from the teacher's distribution to the student's\n"
       "agreement      {:.1f} % of the most likely tokens\n"
       "features       {}, mean {:.1f} a head\n"
-      "memory         {} a sequence, whatever its length; the cache takes {} at {} tokens\n",
+      "memory         {} a sequence, {}; the cache takes {} at {} tokens\n",
       compared.teacher_loss, grouped(compared.tokens), compared.student_loss,
       compared.student_loss - compared.teacher_loss, compared.kl, 100 * compared.top1_agreement,
       fmt::join(result.plan.dims(), " "), result.plan.mean(),
       with_bytes_unit(state_bytes(result.features)),
+      kept == 0 ? "whatever its length"
+                : fmt::format("and the cache of {} with softmax attention", counted(kept, "layer")),
       with_bytes_unit(cache_bytes(teacher.config(), context)), grouped(context));
   text += fmt::format("layer error    {:.3f}  of each layer's attention output, relative\n",
                       fmt::join(compared.attention_error, " "));

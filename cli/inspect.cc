@@ -41,9 +41,14 @@ std::string linear_lines(const FeatureSet& features) {
                                  name(features.map), with_bytes_unit(state_bytes(features)));
   int64_t layer = 0;
   for (const std::vector<int64_t>& counts : features.counts()) {
+    ++layer;
+    if (counts.empty()) {
+      text += fmt::format("  layer {:<5} softmax attention, with a cache that grows\n", layer);
+      continue;
+    }
     const bool same = std::equal(counts.begin() + 1, counts.end(), counts.begin());
     text += fmt::format(
-        "  layer {:<5} {} a head\n", ++layer,
+        "  layer {:<5} {} a head\n", layer,
         same ? std::to_string(counts.front()) : fmt::format("{}", fmt::join(counts, " ")));
   }
   return text;

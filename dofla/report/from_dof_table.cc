@@ -50,6 +50,7 @@ double relative_spread(const DofEstimate& dof) {
 // How far the mean M of a layer moves when the degrees of freedom move by their spread.
 double spread_of_layer(const DimensionPlan& plan, size_t s, const DofRow& row) {
   const std::vector<int64_t>& heads = plan.heads[s];
+  if (heads.empty()) return 0;  // softmax attention
   const auto M = static_cast<double>(heads.front());
   switch (plan.strategy) {
     case PlanStrategy::kFix:

@@ -62,6 +62,26 @@ TEST_F(DistillCli, MakesACompleteModelFolder) {
   expect_failure({"distill", out, "--ids", ids(), "--out", out + "2"}, 1, "linear-attention model");
 }
 
+// null in a plan keeps a layer's softmax attention: in training, in the folder, and in every
+// command that takes it.
+TEST_F(DistillCli, APlanCanKeepSoftmaxLayers) {
+  const std::string plan = (scratch.path() / "plan.json").string();
+  json(distill({"--out", out + "1", "--steps", "1"}));
+  Json edited = load_json(out + "1/plan.json");
+  edited["dims"][0] = nullptr;
+  write_whole(plan, edited.dump());
+  const Json result = json({"distill", model, "--ids", ids(), "--plan", plan, "--batch", "2",
+                            "--held-out", "2", "--steps", "2", "--out", out});
+  EXPECT_EQ(result["dims"][0], 0);
+  EXPECT_EQ(result["dims"][1], 6);
+  EXPECT_TRUE(load_json(out + "/config.json")["linear_attention"]["features"][0].is_null());
+  EXPECT_TRUE(load_json(out + "/plan.json")["dims"][0].is_null());
+  EXPECT_THAT(run({"inspect", out}).out, HasSubstr("layer 1     softmax attention"));
+  const Json compared = json({"evaluate", out, "--teacher", model, "--ids", ids()});
+  EXPECT_EQ(compared["attention_error"][0], 0);
+  EXPECT_GT(compared["attention_error"][1], 0);
+}
+
 TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
   int64_t run_number = 0;
   const auto works = [&](const std::vector<std::string>& more) {
