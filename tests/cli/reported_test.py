@@ -33,6 +33,12 @@ class Inspect(Reported):
         self.assertEqual(parts(table, "weights", r"(.*), (\S+)"),
                          (with_bytes_unit(count * width), said["dtype"]))
 
+    def test_vocabulary_and_context_are_not_taken_for_each_other(self):
+        folder = FIXTURES / "gpt2"
+        config, table = json.loads((folder / "config.json").read_text()), run("inspect", folder)[0]
+        self.assertEqual(parts(table, "vocabulary", r"(\S+)"), (f"{config['vocab_size']:,}",))
+        self.assertEqual(parts(table, "context", r"(\S+)"), (f"{config['n_positions']:,}",))
+
     def test_a_students_state_follows_from_its_features(self):
         said, table = answer("inspect", self.student), run("inspect", self.student)[0]
         features = said["linear_attention"]["features"]

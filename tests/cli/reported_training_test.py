@@ -8,7 +8,8 @@ import math
 import statistics
 import unittest
 
-from dofla import MODEL, answer, new_path, run, sentences, task_folder, text_file, write
+from dofla import (MODEL, answer, model_tensors, new_path, run, sentences, task_folder, text_file,
+                   write)
 from reported import Reported, parts, ungrouped, with_bytes_unit
 
 
@@ -70,6 +71,24 @@ class Distill(Reported):
                             ("Top-1 agreement", f"{100 * said['top1_agreement']:.3g} %</dd>")):
             self.assertIn(f"<dt>{fact}</dt><dd>{value}", page)
 
+    def test_every_window_of_a_pass_is_trained_on(self):
+        rows = [[1 + (7 * t * (b + 1)) % 500 for t in range(16)] for b in range(3)]
+
+        def features(changed):
+            ids = [list(row) for row in rows]
+            if changed is not None:
+                ids[changed].reverse()
+            out = new_path()
+            answer("distill", MODEL, "--ids", write("rows.json", json.dumps(ids)), "--cost", 4,
+                   "--strategy", "fix", "--init", "iid", "--steps", 2, "--batch", 1, "--held-out",
+                   1, "--out", out)
+            return {name: values for name, (_, _, values) in model_tensors(out).items()}
+
+        plain = features(None)
+        self.assertNotEqual(features(0), plain)
+        self.assertNotEqual(features(1), plain)
+        self.assertEqual(features(2), plain)  # held out
+
     def test_an_estimate_is_steps_times_their_time(self):
         said = answer(*self.distill, "--samples", 48, "--out", new_path(), "--dry-run")
         self.assertEqual(said["steps"], 3)
@@ -108,6 +127,20 @@ class Finetune(Reported):
         self.assertEqual(said["steps"], 1)
         self.assertAlmostEqual(said["epochs"][0]["loss"],
                                statistics.mean(w["loss"] for w in self.whole[:-3]), places=4)
+
+    def test_the_loss_of_an_epoch_is_its_own(self):
+        # One step an epoch: the second has the loss of the model that the first one leaves.
+        first = new_path()
+        arguments = ["finetune", MODEL, *self.text, "--held-out", 3, "--batch",
+                     len(self.whole) - 3, "--lr", 1e-4]
+        answer(*arguments, "--epochs", 1, "--out", first)
+        said = answer(*arguments, "--epochs", 2, "--out", new_path())
+        windows = [w for w in answer("evaluate", first, *self.text)["sequences"]
+                   if w["tokens"] == 31]
+        for epoch, of in zip(said["epochs"], (self.whole, windows), strict=True):
+            self.assertAlmostEqual(epoch["loss"], statistics.mean(w["loss"] for w in of[:-3]),
+                                   places=4)
+        self.assertNotAlmostEqual(said["epochs"][0]["loss"], said["epochs"][1]["loss"], places=2)
 
     def test_on_a_task_accuracies_are_those_that_evaluate_finds(self):
         out = new_path()

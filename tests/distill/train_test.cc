@@ -70,25 +70,32 @@ TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
     }
 }
 
+// The same gradients at every step, and losses as told.
+Objective scripted(std::vector<double> losses) {
+  Objective objective;
+  objective.run = [losses, step = size_t{0}](const Tensor&, const FeatureSet& features,
+                                             const Objective::Take& take) mutable {
+    for (size_t i = 0; i < features.layers.size(); ++i) {
+      const Features& layer = features.layers[i];
+      FeatureLoss loss = {Tensor({layer.heads()}, DType::kF64), Tensor(layer.z.shape()),
+                          Tensor(layer.log_alpha.shape())};
+      std::fill_n(loss.per_head.data<double>(), loss.per_head.count(), losses[step]);
+      std::fill_n(loss.grad_z.data<float>(), loss.grad_z.count(), 1.0f);
+      std::fill_n(loss.grad_log_alpha.data<float>(), loss.grad_log_alpha.count(), -1.0f);
+      take(static_cast<int64_t>(i), loss);
+    }
+    ++step;
+  };
+  return objective;
+}
+
 // Under a gradient that never changes, a step of Adam is the learning rate in every element: what
 // is left of the rates shows in how far z and log α go.
 TEST_F(LayerwiseTraining, LearningRatesFallLinearlyToZero) {
-  const Objective constant = {
-      .run = [](const Tensor&, const FeatureSet& features, const Objective::Take& take) {
-        for (size_t i = 0; i < features.layers.size(); ++i) {
-          const Features& layer = features.layers[i];
-          FeatureLoss loss = {Tensor({layer.heads()}, DType::kF64), Tensor(layer.z.shape()),
-                              Tensor(layer.log_alpha.shape())};
-          std::fill_n(loss.per_head.data<double>(), loss.per_head.count(), 1.0);
-          std::fill_n(loss.grad_z.data<float>(), loss.grad_z.count(), 1.0f);
-          std::fill_n(loss.grad_log_alpha.data<float>(), loss.grad_log_alpha.count(), -1.0f);
-          take(static_cast<int64_t>(i), loss);
-        }
-      }};
   TrainOptions how = options(4);
   how.lr_z = 0.5;
   how.lr_alpha = 0.25;
-  FeatureTrainer trainer(start(), constant, how);
+  FeatureTrainer trainer(start(), scripted({1, 1, 1, 1}), how);
   for (const double left : {1.0, 0.75, 0.5, 0.25}) {
     const FeatureSet before = trainer.features().clone();
     trainer.step(ids);
@@ -98,6 +105,15 @@ TEST_F(LayerwiseTraining, LearningRatesFallLinearlyToZero) {
     EXPECT_NEAR(z, -left * 0.5, 1e-5);
     EXPECT_NEAR(alpha, left * 0.25, 1e-5);
   }
+}
+
+// Ten steps above ten times the first loss, all of them finite.
+TEST_F(LayerwiseTraining, ALossThatRunsAwayIsTold) {
+  std::vector<double> losses(11, 11.0);
+  losses[0] = 1;
+  FeatureTrainer trainer(start(), scripted(losses), options(20));
+  for (int64_t i = 0; i < 10; ++i) trainer.step(ids);  // their mean is 10 times the first
+  test::expect_error([&] { trainer.step(ids); }, {"layer 1", "has grown from 1 to 11"});
 }
 
 TEST_F(LayerwiseTraining, AResumedRunEndsInTheSameBits) {

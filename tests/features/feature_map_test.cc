@@ -46,9 +46,11 @@ TEST(FeatureMap, DijiangRowsAreScaledCosines) {
   for (int64_t a = 0; a < 20; ++a)
     for (int64_t b = a / size * size; b < a; ++b)
       EXPECT_NEAR(row_product(z, a, b), 0, 64 * 0x1p-24) << a << " " << b;
-  // The second point of the low-discrepancy set is ¼.
-  EXPECT_NEAR(std::sqrt(row_product(z, 1, 1)),
-              std::pow(8.0, 0.25) * std::abs(normal_quantile(0.25)), 1e-6);
+  // The low-discrepancy set is ½, ¼, ¾, ⅛, …
+  const double points[] = {0.5, 0.25, 0.75, 0.125};
+  for (int64_t m = 0; m < 4; ++m)
+    EXPECT_NEAR(std::sqrt(row_product(z, m, m)),
+                std::pow(8.0, 0.25) * std::abs(normal_quantile(points[m])), 1e-6);
 }
 
 }  // namespace

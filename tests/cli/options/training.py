@@ -128,8 +128,10 @@ def _():
 @option("distill", "--seed")
 def _():
     equal(distilled(seed=1).about["seed"], 1)
-    check(not distilled(seed=1).same(distilled()))
     check(distilled(seed=0).same(distilled()))
+    check(not distilled(seed=1, steps=0).same(distilled(steps=0)))  # other features,
+    on = {"cost": None, "start": distilled().out}
+    check(not Distilled(seed=1, **on).same(Distilled(seed=0, **on)))  # and other batches
 
 
 @option("distill", "--recompute")
