@@ -47,7 +47,8 @@ void cuda_check(cudaError_t status, const char* what) {
       fail("{}: this GPU cannot do it at these sizes; use the CPU", what);
     default:
       fail(
-          "{}: the GPU stopped working ({}: {}); if a training run was cut short, it can be resumed "
+          "{}: the GPU stopped working ({}: {}); if a training run was cut short, it can be "
+          "resumed "
           "from its last checkpoint",
           what, cudaGetErrorName(status), reason);
   }

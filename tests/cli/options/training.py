@@ -130,7 +130,7 @@ def _():
     equal(distilled(seed=1).about["seed"], 1)
     check(distilled(seed=0).same(distilled()))
     check(not distilled(seed=1, steps=0).same(distilled(steps=0)))  # other features,
-    on = {"cost": None, "start": distilled().out}
+    on = {"cost": None, "samples": None, "start": distilled().out}
     check(not Distilled(seed=1, **on).same(Distilled(seed=0, **on)))  # and other batches
 
 
