@@ -118,7 +118,7 @@ TEST_F(CudaFinetuning, GoesOnWhereItBeganOnly) {
     finetune(resumed, lessons, options, judge());
   };
   test::expect_error([&] { begin_and_resume(gpu, Device()); },
-                     {"run.training", "began on cuda, this is cpu", "--device cuda"});
+                     {"run.training", "began on cuda, this is cpu", "resume it on cuda"});
   test::expect_error([&] { begin_and_resume(Device(), gpu); },
                      {"run.training", "began on cpu, this is cuda", "resume it on cpu"});
 }
