@@ -49,10 +49,11 @@ using Clock = TeamWatch::Clock;
 
 void run_on_team(Loop& loop, int threads, TeamWatch& watch, Clock::time_point start) {
   double done = 0;  // by this thread
-  Clock::time_point own_end = start;
+  Clock::time_point own_start = start, own_end = start;
 #pragma omp parallel
   {
     if (omp_get_thread_num() == 0) {
+      own_start = Clock::now();
       while (loop.take_one()) ++done;
       own_end = Clock::now();
     } else {
@@ -60,7 +61,9 @@ void run_on_team(Loop& loop, int threads, TeamWatch& watch, Clock::time_point st
     }
   }
   const Clock::time_point end = Clock::now();
-  watch.add(end, threads, done, static_cast<double>(loop.shares()), own_end - start, end - own_end);
+  // Before the loop, too, this thread waits for those that are not back from the loop before.
+  watch.add(end, threads, done, static_cast<double>(loop.shares()), own_end - own_start,
+            (own_start - start) + (end - own_end));
 }
 
 TeamWatch::Seconds processor_time() {  // of this thread
