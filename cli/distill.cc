@@ -21,7 +21,7 @@
 namespace dofla::cli {
 namespace {
 
-struct Options {
+struct DistillArguments {
   ModelArgument model;
   DeviceOption device;
   TrainingRun training;
@@ -37,13 +37,13 @@ struct Options {
   bool json = false;
 };
 
-DistillText read_text(const Options& options, const Checkpoint& checkpoint,
+DistillText read_text(const DistillArguments& options, const Checkpoint& checkpoint,
                       const Progress& progress) {
   return split_held_out(options.text.read(checkpoint, progress), options.held_out);
 }
 
 // The job that the arguments ask for.
-DistillOptions make_job(const Options& options) {
+DistillOptions make_job(const DistillArguments& options) {
   DistillOptions job;
   options.training.set(job);
   RecipeOptions recipe = options.recipe;
@@ -69,8 +69,8 @@ DistillOptions make_job(const Options& options) {
   return job;
 }
 
-void estimate(const Options& options, const Checkpoint& checkpoint, const DistillText& text,
-              const DistillOptions& job) {
+void estimate(const DistillArguments& options, const Checkpoint& checkpoint,
+              const DistillText& text, const DistillOptions& job) {
   const double step = job.recipe.train.steps == 0 ? 0 : measure_step_seconds(checkpoint, text, job);
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -91,7 +91,7 @@ void estimate(const Options& options, const Checkpoint& checkpoint, const Distil
                   with_bytes_unit(bytes)));
 }
 
-void run(const Options& options, const Checkpoint& checkpoint, const DistillOptions& job,
+void run(const DistillArguments& options, const Checkpoint& checkpoint, const DistillOptions& job,
          const std::atomic<bool>* stop) {
   const auto start = std::chrono::steady_clock::now();
   Distilled result;
@@ -111,7 +111,7 @@ void run(const Options& options, const Checkpoint& checkpoint, const DistillOpti
                      options.training.out(), result.dof ? "dof.json, " : ""));
 }
 
-void run(const Options& options) {
+void run(const DistillArguments& options) {
   const Checkpoint checkpoint(options.model.folder());
   if (is_linear(checkpoint))
     fail("{}: is a linear-attention model already; distil its teacher",
@@ -122,7 +122,7 @@ void run(const Options& options) {
       [&](const std::atomic<bool>* stop) { run(options, checkpoint, job, stop); });
 }
 
-void add_feature_options(CLI::App& app, Options& options) {
+void add_feature_options(CLI::App& app, DistillArguments& options) {
   CLI::Option* cost = app.add_option("--cost", options.allocate.cost,
                                      "features a head on average (left out: the size of a head)")
                           ->type_name("C")
@@ -167,7 +167,7 @@ std::string rate_text(const RecipeOptions& recipe, double TrainOptions::*rate) {
   return fmt::format("{}", make_recipe(recipe).train.*rate);
 }
 
-void add_training_options(CLI::App& app, Options& options) {
+void add_training_options(CLI::App& app, DistillArguments& options) {
   RecipeOptions& recipe = options.recipe;
   const RecipeOptions l2 = {.loss = LossKind::kL2}, dijiang = {.features = FeatureMap::kDijiang};
   add_choice(app, "--loss", recipe.loss,
@@ -209,7 +209,7 @@ void add_training_options(CLI::App& app, Options& options) {
 Command add_distill(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "distill", "Turn a softmax model into a linear-attention model and say how good it is");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DistillArguments>();
   options->model.add(*app);
   options->device.add(*app);
   options->text.add(*app);

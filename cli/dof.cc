@@ -12,7 +12,7 @@
 namespace dofla::cli {
 namespace {
 
-struct Options {
+struct DofArguments {
   ModelArgument model;
   DeviceOption device;
   TextArguments text;
@@ -42,7 +42,7 @@ std::string table_text(const DofTable& table) {
   return text;
 }
 
-void run(const Options& options) {
+void run(const DofArguments& options) {
   if (!options.out.empty()) prepare_place(options.out);
   const Checkpoint checkpoint(options.model.folder());
   const Transformer teacher(checkpoint, options.device.get());
@@ -68,7 +68,7 @@ void run(const Options& options) {
 Command add_dof(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("dof", "Measure how many features each attention head needs");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DofArguments>();
   options->model.add(*app);
   options->device.add(*app);
   options->text.add(*app, kDofSequences);

@@ -11,7 +11,7 @@
 namespace dofla::cli {
 namespace {
 
-struct Options {
+struct PlanArguments {
   std::string table;
   AllocateOptions allocate;
   LambdaOption lambda;
@@ -38,14 +38,14 @@ std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows
   return text + fmt::format("mean    {:.2f}\n", plan.mean());
 }
 
-std::vector<int64_t> bounds(const std::vector<DofRow>& rows, const Options& options) {
+std::vector<int64_t> bounds(const std::vector<DofRow>& rows, const PlanArguments& options) {
   std::vector<int64_t> out;
   for (const DofRow& row : rows)
     out.push_back(features_required(row.largest().mean, options.delta, options.t));
   return out;
 }
 
-std::string bound_text(const std::vector<int64_t>& bound, const Options& options) {
+std::string bound_text(const std::vector<int64_t>& bound, const PlanArguments& options) {
   std::string text = fmt::format("The theorem (δ = {}, t = {}) asks for M of at least\n",
                                  options.delta, options.t);
   for (size_t s = 0; s < bound.size(); ++s)
@@ -53,7 +53,7 @@ std::string bound_text(const std::vector<int64_t>& bound, const Options& options
   return text;
 }
 
-void run(const Options& options) {
+void run(const PlanArguments& options) {
   if (!options.out.empty()) prepare_place(options.out);
   const DofTable table = load_dof_table(options.table);
   const DimensionPlan plan =
@@ -74,7 +74,7 @@ void run(const Options& options) {
 
 Command add_plan(CLI::App& program) {
   CLI::App* app = program.add_subcommand("plan", "Choose the feature dimensions of every layer");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanArguments>();
   app->add_option("DOF", options->table, "what dofla dof saved: dof.json")->required();
   add_choice(*app, "--strategy", options->allocate.strategy, one_of_names<PlanStrategy>());
   app->add_option("--cost", options->allocate.cost, "the mean M to spend (left out: the head size)")

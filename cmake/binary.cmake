@@ -13,6 +13,4 @@ target_compile_definitions(dofla_cli PRIVATE
 # See cmake/unity.cmake; the headers of the parser alone take seconds in every unit.
 if(DOFLA_UNITY)
   set_target_properties(dofla_cli PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-  set_source_files_properties(cli/distill.cc cli/dof.cc cli/finetune.cc cli/plan.cc
-                              PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endif()

@@ -57,7 +57,7 @@ class Package(unittest.TestCase):
 
     def test_readme_shows_the_outside_project(self):
         text = (SOURCE / "README.md").read_text(encoding="utf-8")
-        self.assertIn(PROJECT.format(find=FIND, source="generate.cc", library="dofla::dofla"), text)
+        self.assertIn(PROJECT.format(find=FIND, source="distill.cc", library="dofla::dofla"), text)
 
     def outside(self, name, source, find, library):
         """Configures an outside project of one program; returns the folder that it is built in."""
