@@ -11,7 +11,7 @@ namespace dofla::cli {
 namespace {
 
 template <class Number>
-CLI::Validator number_check(Number low, Number high, std::string expected) {
+CLI::Validator number_check(Number low, Number high, const std::string& expected) {
   const auto check = [=](const std::string& text) -> std::string {
     Number number = 0;
     const char* end = text.data() + text.size();

@@ -23,6 +23,9 @@ struct Name {
   Enum value;
   std::string_view text;
 };
+// Compilers before C++20's rule for aggregates (clang 14) need to be told.
+template <class Enum>
+Name(Enum, std::string_view) -> Name<Enum>;
 
 template <class Enum>
 struct Names;

@@ -80,7 +80,7 @@ TextKind kind_in(const ByteReader& bytes) {
 
 }  // namespace
 
-TextFiles::TextFiles(std::vector<fs::path> paths, uint64_t longest_pipe) {
+TextFiles::TextFiles(const std::vector<fs::path>& paths, uint64_t longest_pipe) {
   require(!paths.empty(), "TextFiles: no file given");
   for (const fs::path& path : paths)
     files_.push_back(is_pipe(path) ? from_pipe(path, longest_pipe) : from_name(path));

@@ -26,7 +26,7 @@ class TextFiles {
 
   // Reads pipes to their end; other files are opened by open(). Throws Error at once if a name has
   // none of the endings above, or if a pipe is longer than `longest_pipe`.
-  TextFiles(std::vector<fs::path> paths,  // NOLINT(google-explicit-constructor)
+  TextFiles(const std::vector<fs::path>& paths,  // NOLINT(google-explicit-constructor)
             uint64_t longest_pipe = kLongestPipe);
   TextFiles(std::initializer_list<fs::path> paths) : TextFiles(std::vector<fs::path>(paths)) {}
 

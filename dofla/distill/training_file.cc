@@ -84,7 +84,7 @@ Json read_run(const fs::path& path) {
 
 Tensor find_tensor(const Safetensors& file, const std::string& name, const Shape& shape,
                    DType dtype) {
-  const Tensor tensor = file.tensor(name);
+  Tensor tensor = file.tensor(name);
   if (tensor.shape() != shape || tensor.dtype() != dtype)
     fail("{}: {}: expected {} {}, found {} {}", file.path().string(), name, dofla::name(dtype),
          to_string(shape), dofla::name(tensor.dtype()), to_string(tensor.shape()));

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "dofla/core/error.h"
 #include "dofla/generate/decoder.h"
@@ -67,7 +68,7 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
                                                      : StopReason::kContextFull;
       break;
     }
-    if (!decoder) decoder.emplace(model, std::move(state));
+    if (!decoder) decoder.emplace(model, std::exchange(state, DecodeState({})));
     following = decoder->step({id});
   }
   result.prompt_seconds = seconds_between(start, first);

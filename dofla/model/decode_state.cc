@@ -47,6 +47,7 @@ DecodeState DecodeState::gather(const std::vector<Sequence>& sequences) {
   }
   for (size_t layer = 0; layer < like.layers_.size(); ++layer) {
     std::vector<AttentionState::Sequence> from;
+    from.reserve(sequences.size());
     for (const auto& [state, index] : sequences)
       from.push_back({state->layers_[layer].get(), index});
     out.layers_.push_back(like.layers_[layer]->gather(from));
@@ -67,6 +68,7 @@ DecodeState DecodeState::fork(int64_t copies) const {
 DecodeState DecodeState::select(const std::vector<int64_t>& sequences) const {
   require(!sequences.empty(), "a state of no sequences");
   std::vector<Sequence> chosen;
+  chosen.reserve(sequences.size());
   for (const int64_t index : sequences) chosen.push_back({this, index});
   return gather(chosen);
 }

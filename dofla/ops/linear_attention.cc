@@ -53,8 +53,8 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   require(tape == nullptr || state == nullptr,
           "linear attention: a tape needs a whole sequence, found a state");
   if (state != nullptr) require_state(*state, features, q.size(0));
-  const Tensor out = on_device(q).forward(q, k, v, features, state, chunk,
-                                          tape == nullptr ? nullptr : &tape->log_sum);
+  Tensor out = on_device(q).forward(q, k, v, features, state, chunk,
+                                    tape == nullptr ? nullptr : &tape->log_sum);
   if (tape != nullptr) tape->out = out;
   return out;
 }

@@ -94,11 +94,11 @@ Recipe recipe_of(const Suite& suite, const Student& student, int64_t steps) {
 
 }  // namespace
 
-DistillOptions student_options(const Study& study, const Student& student, DimensionPlan plan,
-                               int64_t steps) {
+DistillOptions student_options(const Study& study, const Student& student,
+                               const DimensionPlan& plan, int64_t steps) {
   const Suite& suite = study.suite;
   DistillOptions job;
-  job.plan = std::move(plan);
+  job.plan = plan;
   job.sequences = suite.dof_sequences;
   job.recipe = recipe_of(suite, student, steps);
   const bool drawn_by_leverage =

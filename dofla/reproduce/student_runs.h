@@ -10,8 +10,8 @@ namespace dofla {
 Run student_run(const Study& study, const RunFolder& folder, const Student& student);
 
 // How a student is distilled, whatever its plan and however many steps.
-DistillOptions student_options(const Study& study, const Student& student, DimensionPlan plan,
-                               int64_t steps);
+DistillOptions student_options(const Study& study, const Student& student,
+                               const DimensionPlan& plan, int64_t steps);
 
 struct StudentResult {
   double teacher_loss = 0;  // on the held-out text, in nats a token
