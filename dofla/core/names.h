@@ -52,6 +52,7 @@ std::optional<Enum> find_named(std::string_view text) {
 template <Named Enum>
 std::vector<std::string> all_names() {
   std::vector<std::string> texts;
+  texts.reserve(Names<Enum>::kAll.size());
   for (const Name<Enum>& known : Names<Enum>::kAll) texts.emplace_back(known.text);
   return texts;
 }
