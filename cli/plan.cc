@@ -40,6 +40,7 @@ std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows
 
 std::vector<int64_t> bounds(const std::vector<DofRow>& rows, const PlanArguments& options) {
   std::vector<int64_t> out;
+  out.reserve(rows.size());
   for (const DofRow& row : rows)
     out.push_back(features_required(row.largest().mean, options.delta, options.t));
   return out;
