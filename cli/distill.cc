@@ -29,6 +29,7 @@ struct DistillArguments {
   LambdaOption lambda;
   std::string plan, start;
   AllocateOptions allocate;
+  std::optional<Coordinates> coordinates;
   std::optional<int64_t> samples;
   RecipeOptions recipe;
   int64_t batch = DistillOptions().batch;
@@ -62,6 +63,7 @@ DistillOptions make_job(const DistillArguments& options) {
     dof.lambda = options.lambda.value().value_or(dof.lambda);
     dof.samples = options.samples.value_or(dof.samples);
   }
+  job.coordinates = options.coordinates;
   job.recipe = make_recipe(recipe);
   job.batch = options.batch;
   job.device = options.device.get();
@@ -105,6 +107,10 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
   fs::remove(job.checkpoint);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const auto& [layer, head] : result.features.coordinates.unvaried)
+    remark(fmt::format(
+        "layer {}, key head {}: its queries or keys do not vary; it keeps its own coordinates",
+        layer + 1, head + 1));
   if (options.json) return print_json(distill_json(result, seconds));
   print(distill_table(checkpoint, result, seconds));
   remark(fmt::format("{0}: model, {1}plan.json and report.html; open {0}/report.html",
@@ -146,6 +152,11 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
     option->excludes(plan);
     option->excludes(start);
   }
+  add_choice(
+      app, "--coordinates", options.coordinates,
+      fmt::format("of the queries and keys that features see; attention is the same in all of "
+                  "them\n(left out: {}, with --start those of the student)",
+                  name(kCoordinates)));
   options.lambda.add(app, fmt::format("the ridge λ of the degrees of freedom (left out: {})",
                                       lambda_text(kDefaultLambda)));
   app.add_option("--samples", options.samples,
@@ -171,8 +182,9 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
   RecipeOptions& recipe = options.recipe;
   const RecipeOptions l2 = {.loss = LossKind::kL2}, dijiang = {.features = FeatureMap::kDijiang};
   add_choice(app, "--loss", recipe.loss,
-             "softmax, l2 and attention-mse train layer by layer; direct trains\n"
-             "the whole model on the next token (left out: softmax, for dijiang direct)");
+             "softmax, l2 and attention-mse train layer by layer; direct trains the whole\n"
+             "model on the next token, kl on the teacher's distribution of it (left out:\n"
+             "softmax, for dijiang direct)");
   add_choice(app, "--mask", recipe.mask,
              fmt::format("pairs of query and key in the layerwise losses (left out: {})",
                          name(PairMask::kCausal)));
@@ -200,7 +212,7 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
              "last windows of the text, kept to judge the student by", "T", whole_from(1))
       ->capture_default_str();
   options.training.add(app, "of features and batches", "50",
-                       "with direct: less memory for a third more time");
+                       "with direct and kl: less memory for a third more time");
   app.add_flag("--dry-run", options.dry_run, "only estimate time and memory");
 }
 

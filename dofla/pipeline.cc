@@ -17,6 +17,24 @@ std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t coun
   return {sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(most)};
 }
 
+// The teacher as degrees of freedom, features and losses see it.
+struct Teacher {
+  CoordinateSet coordinates;
+  Transformer model;  // in these coordinates
+};
+
+Teacher in_coordinates(const Checkpoint& checkpoint, const Transformer& original,
+                       const DistillText& text, const DistillOptions& options,
+                       const Progress& progress) {
+  const auto* start = std::get_if<StudentFeatures>(&options.plan);
+  CoordinateSet coordinates =
+      start != nullptr ? start->features.coordinates
+                       : measure_coordinates(original, first(text.train, options.sequences),
+                                             options.coordinates_kind(), progress);
+  Transformer model(in_coordinates(checkpoint, coordinates), options.device);
+  return {std::move(coordinates), std::move(model)};
+}
+
 // M = C in every head, without measuring anything.
 DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& options) {
   return fixed_plan(identity_of(config), options.cost.value_or(config.head_size));
@@ -29,6 +47,7 @@ void choose_features_per_head(const Transformer& teacher, const DistillText& tex
   if (options.measures_dof()) {
     result.dof = measure_dof(teacher, first(text.train, options.sequences),
                              options.dof.value_or(DofOptions()), options.seed, progress);
+    result.dof->coordinates = options.coordinates_kind();
     result.plan = allocate(*result.dof, *options.allocation());
     return;
   }
@@ -41,11 +60,8 @@ void choose_features_per_head(const Transformer& teacher, const DistillText& tex
   require_fits(result.plan, teacher.config());
 }
 
-// DimensionPlan → FeatureSet, not yet trained
-FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
-                         const DistillOptions& options, const DimensionPlan& plan) {
-  if (const auto* start = std::get_if<StudentFeatures>(&options.plan))
-    return start->features.clone();
+FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& text,
+                               const DistillOptions& options, const DimensionPlan& plan) {
   const Recipe& recipe = options.recipe;
   const std::vector<TokenIds> sequences = first(text.train, options.sequences);
   const auto observe = [&](const Observer& observer) {
@@ -71,20 +87,29 @@ FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
   return init_features(plan, draw);
 }
 
+// DimensionPlan → FeatureSet, not yet trained
+FeatureSet draw_features(const Teacher& teacher, const DistillText& text,
+                         const DistillOptions& options, const DimensionPlan& plan) {
+  if (const auto* start = std::get_if<StudentFeatures>(&options.plan))
+    return start->features.clone();
+  FeatureSet features = draw_in_coordinates(teacher.model, text, options, plan);
+  features.coordinates = teacher.coordinates;
+  return features;
+}
+
 Objective objective_of(const Checkpoint& checkpoint, const Transformer& teacher,
                        const DistillOptions& options) {
   if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
-    return direct_objective(checkpoint, *direct, options.device);
+    return direct_objective(checkpoint, teacher, *direct);
   return layerwise_objective(teacher, std::get<FeatureLossOptions>(options.recipe.loss));
 }
 
 // FeatureSet → trained FeatureSet
-void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
-                    const DistillText& text, const DistillOptions& options,
-                    const Progress& progress, Distilled& result) {
+void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const DistillText& text,
+                    const DistillOptions& options, const Progress& progress, Distilled& result) {
   const TrainOptions& train = options.recipe.train;
   FeatureTrainer trainer(draw_features(teacher, text, options, result.plan).to(options.device),
-                         objective_of(checkpoint, teacher, options), train);
+                         objective_of(checkpoint, teacher.model, options), train);
   if (options.resume) trainer.restore(options.checkpoint, result.settings);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   const Stopwatch whole;
@@ -120,8 +145,9 @@ std::vector<double> training_floor(const Transformer& teacher, const DistillText
                                    const DistillOptions& options, const Distilled& result) {
   constexpr int64_t kWindows = 8;
   if (result.history.loss.empty()) return {};
+  if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
+    return direct->imitate ? std::vector<double>() : std::vector{result.comparison.teacher_loss};
   const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
-  if (layerwise == nullptr) return {result.comparison.teacher_loss};
   if (layerwise->kind != FeatureLossKind::kSoftmax) return {};
   std::vector<double> floor =
       attention_entropy(teacher, first(text.train, kWindows), layerwise->mask);
@@ -166,31 +192,33 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {
   Distilled result;
   result.settings = distill_settings(checkpoint, text, options);
-  const Transformer teacher(checkpoint, options.device);
-  if (!text.held_out.empty()) require_finite_loss(teacher, text.held_out.front());
-  choose_features_per_head(teacher, text, options, progress, result);
+  const Transformer original(checkpoint, options.device);
+  if (!text.held_out.empty()) require_finite_loss(original, text.held_out.front());
+  const Teacher teacher = in_coordinates(checkpoint, original, text, options, progress);
+  choose_features_per_head(teacher.model, text, options, progress, result);
   train_features(checkpoint, teacher, text, options, progress, result);
 
   const Transformer student = make_linear_model(checkpoint, result.features, options.device);
   int64_t tokens = 0;
   for (const TokenIds& sequence : text.held_out)
     tokens += static_cast<int64_t>(sequence.size()) - 1;
-  result.comparison = compare(teacher, student, each_of(text.held_out), tokens, progress);
-  result.floor = training_floor(teacher, text, options, result);
+  result.comparison = compare(original, student, each_of(text.held_out), tokens, progress);
+  result.floor = training_floor(original, text, options, result);
   return result;
 }
 
 double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& text,
                             const DistillOptions& options) {
   require_sound(options);
-  const Transformer teacher(checkpoint, options.device);
+  const Transformer original(checkpoint, options.device);
+  const Teacher teacher = in_coordinates(checkpoint, original, text, options, {});
   Distilled untrained;
   DistillOptions fixed = options;  // degrees of freedom would take longer than the step
   if (const AllocateOptions* made = options.allocation())
-    fixed.plan = fixed_plan_for(teacher.config(), *made);
-  choose_features_per_head(teacher, text, fixed, {}, untrained);
+    fixed.plan = fixed_plan_for(original.config(), *made);
+  choose_features_per_head(teacher.model, text, fixed, {}, untrained);
   FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan).to(options.device),
-                         objective_of(checkpoint, teacher, options), options.recipe.train);
+                         objective_of(checkpoint, teacher.model, options), options.recipe.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   trainer.step(batches.at(0));  // the first one also pays for reading the weights
   const Stopwatch one;

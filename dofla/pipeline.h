@@ -21,6 +21,9 @@ namespace dofla {
 // Windows at the end of a text that are kept to judge a student by, where nothing else is said.
 inline constexpr int64_t kHeldOut = 16;
 
+// The coordinates of queries and keys, where nothing else is said.
+inline constexpr Coordinates kCoordinates = Coordinates::kBalanced;
+
 struct DistillText {
   std::vector<TokenIds> train;     // equally long
   std::vector<TokenIds> held_out;  // never trained on: what the student is judged by
@@ -41,11 +44,14 @@ struct DistillOptions {
   // How many features each head gets: allocated by degrees of freedom, as a plan has it, or as a
   // student has it, whose features are then trained further.
   std::variant<AllocateOptions, DimensionPlan, StudentFeatures> plan = AllocateOptions();
+  // Of the queries and keys that degrees of freedom, features and losses see; left out:
+  // kCoordinates, or those of the student to go on from.
+  std::optional<Coordinates> coordinates = {};
   // Of the degrees of freedom that features are allocated by, and of the leverage scores that they
   // may be drawn with; left out: DofOptions().
   std::optional<DofOptions> dof = {};
-  // Windows of the training text whose queries and keys give the degrees of freedom and the first
-  // features.
+  // Windows of the training text whose queries and keys give the coordinates, the degrees of
+  // freedom and the first features.
   int64_t sequences = kDofSequences;
   Recipe recipe = make_recipe();
   int64_t batch = 8;  // windows a step
@@ -59,6 +65,7 @@ struct DistillOptions {
   Json about = Json::object();      // what else to record and to compare when a run is resumed
 
   const AllocateOptions* allocation() const;  // of the plan that is to be made; null if it is given
+  Coordinates coordinates_kind() const;
   bool measures_dof() const;
   bool draws_by_leverage() const;
 };

@@ -120,6 +120,7 @@ Json dof_summary(const DofTable& table) {
   return {{"format", kFormat},
           {"version", kVersion},
           {"model", to_json(table.model)},
+          {"coordinates", name(table.coordinates)},
           {"gram", name(table.gram)},
           {"lambda", table.lambda},
           {"smallest_lambda", table.smallest_lambda},
@@ -151,6 +152,10 @@ DofTable load_dof_table(const fs::path& path) {
   DofTable table;
   if (!json.contains("model")) fields.refuse("model", "missing");
   table.model = read_identity(json["model"], where + ": model");
+  // Tables of 0.1.0 know no other coordinates than the model's own.
+  const auto coordinates = find_named<Coordinates>(fields.text("coordinates").value_or("raw"));
+  if (!coordinates) fields.refuse("coordinates", "expected " + one_of_names<Coordinates>());
+  table.coordinates = *coordinates;
   const auto gram = find_named<GramScale>(fields.text("gram").value_or(""));
   if (!gram) fields.refuse("gram", "expected " + one_of_names<GramScale>());
   table.gram = *gram;

@@ -101,6 +101,7 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
   check(config, sequences, options);
   QueryKeySampler sampler(config, {options.samples, options.draws, seed});
   DofTable table = {.model = identity_of(config),
+                    .coordinates = Coordinates::kRaw,
                     .gram = options.gram,
                     .lambda = options.lambda,
                     .smallest_lambda = std::min(options.lambda, DofTable{}.smallest_lambda),
@@ -126,6 +127,18 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
   }
   const auto add = sampler.samples().device().is_cuda() ? add_values : add_spectra;
   add(sampler, table, progress);
+  return table;
+}
+
+DofTable measure_dof(const Checkpoint& checkpoint, Coordinates coordinates,
+                     const std::vector<std::vector<int64_t>>& sequences, const DofOptions& options,
+                     uint64_t seed, const Device& device, const Progress& progress) {
+  const Transformer original(checkpoint, device);
+  check(original.config(), sequences, options);  // before anything runs
+  const CoordinateSet chosen = measure_coordinates(original, sequences, coordinates, progress);
+  DofTable table = measure_dof(Transformer(in_coordinates(checkpoint, chosen), device), sequences,
+                               options, seed, progress);
+  table.coordinates = coordinates;
   return table;
 }
 

@@ -59,6 +59,11 @@ const AllocateOptions* DistillOptions::allocation() const {
   return std::get_if<AllocateOptions>(&plan);
 }
 
+Coordinates DistillOptions::coordinates_kind() const {
+  const auto* start = std::get_if<StudentFeatures>(&plan);
+  return start != nullptr ? start->features.coordinates.kind : coordinates.value_or(kCoordinates);
+}
+
 bool DistillOptions::measures_dof() const {
   const AllocateOptions* made = allocation();
   return made != nullptr && made->strategy != PlanStrategy::kFix;
@@ -77,6 +82,10 @@ void require_sound(const DistillOptions& options) {
     require(start->features.map == options.recipe.features,
             "features {} have no effect: the student to go on from has {}",
             name(options.recipe.features), name(start->features.map));
+    require(!options.coordinates || *options.coordinates == start->features.coordinates.kind,
+            "coordinates {} have no effect: the features to go on from are in {} ones",
+            name(options.coordinates.value_or(kCoordinates)),
+            name(start->features.coordinates.kind));
     require(start->plan.heads == start->features.counts(),
             "distill: features to go on from need the plan that they are of");
   }
@@ -90,6 +99,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
   Json settings = {{"teacher", to_string(identity_of(checkpoint.config()))},
                    {"device", options.device.name()},
                    {"features", name(options.recipe.features)},
+                   {"coordinates", name(options.coordinates_kind())},
                    {"batch", options.batch},
                    {"sequence_length", text.train.front().size()},
                    {"train_windows", text.train.size()},

@@ -186,6 +186,8 @@ void read_training(const SuiteFields& fields, Suite& suite) {
   fields.whole("held_out", 1, kMost, suite.held_out);
   fields.whole("steps", 0, kMost, suite.steps);
   fields.whole("batch", 1, int64_t{1} << 20, suite.batch);
+  fields.named("coordinates", find_named<Coordinates>, one_of_names<Coordinates>(),
+               suite.coordinates);
   fields.named("init", find_named<FeatureInit>, one_of_names<FeatureInit>(), suite.init);
   fields.named("mask", find_named<PairMask>, one_of_names<PairMask>(), suite.mask);
 }
@@ -209,8 +211,8 @@ Suite read_suite(const fs::path& file) {
   const std::string where = file.string();
   const SuiteFields fields(json, where,
                            {"teacher", "data", "length", "held_out", "costs", "strategies",
-                            "losses", "baselines", "seeds", "steps", "batch", "init", "mask",
-                            "learning_rates", "equal_time", "dof", "tasks", "timing"});
+                            "losses", "baselines", "seeds", "steps", "batch", "coordinates", "init",
+                            "mask", "learning_rates", "equal_time", "dof", "tasks", "timing"});
   const fs::path folder = file.parent_path();
   Suite suite;
   read_paths(fields, folder, suite);

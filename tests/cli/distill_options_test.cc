@@ -60,7 +60,7 @@ TEST_F(DistillOptionsCli, RecordsWhatWasUsed) {
   const Json measured = record({"--samples", "24", "--cost", "4", "--steps", "1"});
   EXPECT_EQ(measured["samples"], 24);
   EXPECT_EQ(measured["draws"], 8);
-  EXPECT_EQ(measured["lambda"], 0x1p-8);
+  EXPECT_EQ(measured["lambda"], 0x1p-4);
 
   const Json direct = record({"--strategy", "fix", "--loss", "direct", "--steps", "1"});
   EXPECT_EQ(direct["loss"], "direct");

@@ -54,6 +54,7 @@ TEST(MeasureDof, AgreesWithTheQueriesAndKeysOfTransformers) {
     DofOptions options;
     options.samples = 2 * tokens;
     options.draws = 1;
+    options.lambda = 0x1p-8;
     const DofTable table = measure_dof(teacher.model, teacher.sequences, options, 5);
     const auto rows = degrees_of_freedom(table, table.lambda);
     for (int64_t s = 0; s < table.model.layers; ++s)

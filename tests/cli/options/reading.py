@@ -42,9 +42,18 @@ def _():
 
 @option("dof", "--lambda")
 def _():
-    larger = ask("dof", **{"lambda": "2^-4"})
-    equal(larger["lambda"], 0.0625)
+    larger = ask("dof", **{"lambda": "2^-2"})
+    equal(larger["lambda"], 0.25)
     check(all(a < b for a, b in zip(heads_of(larger), heads_of(ask("dof")), strict=True)))
+
+
+@option("dof", "--coordinates")
+def _():
+    equal(ask("dof")["coordinates"], "balanced")
+    for name in ("raw", "centred"):
+        other = ask("dof", coordinates=name)
+        equal(other["coordinates"], name)
+        check(heads_of(other) != heads_of(ask("dof")))
 
 
 @option("dof", "--gram")
@@ -215,11 +224,11 @@ def _():
 @option("report", "--lambda")
 def _():
     pages = []
-    for value in (None, "2^-5"):
+    for value in (None, "2^-2"):
         out = new_path("page.html")
         ask("report", out=out, **{"lambda": value})
         pages.append(out.read_text())
-    check("<dt>λ</dt><dd>2⁻⁸</dd>" in pages[0] and "<dt>λ</dt><dd>2⁻⁵</dd>" in pages[1])
+    check("<dt>λ</dt><dd>2⁻⁴</dd>" in pages[0] and "<dt>λ</dt><dd>2⁻²</dd>" in pages[1])
     largest = [re.search("<dt>Largest head</dt><dd>([0-9.]+)", page)[1] for page in pages]
     check(float(largest[0]) > float(largest[1]))
 

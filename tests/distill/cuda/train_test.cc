@@ -103,14 +103,18 @@ TEST_F(CudaTraining, LearnsAndGivesTheSameBits) {
 // twelve times a layer and at either end. The weights are in bf16 in the file already.
 TEST_F(CudaTraining, LearnsDirectly) {
   const TrainOptions options = {.steps = 10};
-  FeatureTrainer here(start.clone(), direct_objective(checkpoint, {}), options);
-  FeatureTrainer there(start.to(gpu), direct_objective(checkpoint, {}, gpu), options);
-  here.step(ids);
-  for (int64_t i = 0; i < options.steps; ++i) there.step(ids);
-  const double expected = here.history().loss[0][0];
-  EXPECT_NEAR(there.history().loss[0][0], expected,
-              0x1p-9 * std::sqrt(12.0 * static_cast<double>(cpu.config().layers) + 2) * expected);
-  EXPECT_LT(there.history().loss.back()[0], there.history().loss.front()[0]);
+  const Transformer teacher(checkpoint, gpu);
+  for (const bool imitate : {false, true}) {
+    const DirectLoss loss = {.imitate = imitate};
+    FeatureTrainer here(start.clone(), direct_objective(checkpoint, cpu, loss), options);
+    FeatureTrainer there(start.to(gpu), direct_objective(checkpoint, teacher, loss), options);
+    here.step(ids);
+    for (int64_t i = 0; i < options.steps; ++i) there.step(ids);
+    const double expected = here.history().loss[0][0];
+    EXPECT_NEAR(there.history().loss[0][0], expected,
+                0x1p-9 * std::sqrt(12.0 * static_cast<double>(cpu.config().layers) + 2) * expected);
+    EXPECT_LT(there.history().loss.back()[0], there.history().loss.front()[0]);
+  }
 }
 
 TEST_F(CudaTraining, AsksForNoMoreMemoryAfterItsFirstStep) {
@@ -121,8 +125,8 @@ TEST_F(CudaTraining, AsksForNoMoreMemoryAfterItsFirstStep) {
     expect_no_more_memory([&] { trainer.step(ids); }, fmt::format("loss {}", int(kind)));
   }
   for (const bool recompute : {false, true}) {
-    FeatureTrainer trainer(start.to(gpu),
-                           direct_objective(checkpoint, {.recompute = recompute}, gpu), options);
+    FeatureTrainer trainer(
+        start.to(gpu), direct_objective(checkpoint, teacher, {.recompute = recompute}), options);
     expect_no_more_memory([&] { trainer.step(ids); }, fmt::format("direct, {}", recompute));
   }
   Transformer model(checkpoint, gpu, DType::kF32);
