@@ -1,7 +1,5 @@
 #include "dofla/ops/cpu/feature_loss_factors.h"
 
-#include <limits>
-
 #include "dofla/ops/cpu/vector_rows.h"
 
 namespace dofla::cpu {
@@ -42,13 +40,16 @@ void fill_sides(const HeadFeatures& features, const float* q, const float* k, in
                 Side& query, Side& key) {
   fill_logs(features, q, tokens, query);
   fill_logs(features, k, tokens, key);
-  // How far each feature is from the peak of the query that is nearest to it, at most 0.
-  std::vector<float> balance(static_cast<size_t>(features.count),
-                             -std::numeric_limits<float>::max());
-  for (int64_t t = 0; t < tokens; ++t)
-    keep_larger(query.logs.data() + t * features.count, features.count, balance.data());
-  fill_factors(balance, -1, tokens, query);
-  fill_factors(balance, 1, tokens, key);
+  std::vector<float> balance(static_cast<size_t>(features.count));
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t at = t * features.count;
+    add_scaled(query.logs.data() + at, -0.75f / static_cast<float>(tokens), features.count,
+               balance.data());
+    add_scaled(key.logs.data() + at, 0.25f / static_cast<float>(tokens), features.count,
+               balance.data());
+  }
+  fill_factors(balance, 1, tokens, query);
+  fill_factors(balance, -1, tokens, key);
 }
 
 }  // namespace dofla::cpu

@@ -55,7 +55,6 @@ __global__ void split_features_kernel(Plan plan, Workspace work, const float* z,
     }
   }
   if (threadIdx.x != 0) return;
-  work.balance[row] = kInfinity;
   work.offsets[row] =
       real ? static_cast<float>(0.5 * (log_alpha[head.first + m] - log(double(head.count))) *
                                 1.4426950408889634)
