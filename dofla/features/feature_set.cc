@@ -23,8 +23,8 @@ FeatureSet FeatureSet::clone() const {
   FeatureSet copy = *this;
   for (Features& layer : copy.layers) {
     if (layer.empty()) continue;
-    layer.z = layer.z.clone();
-    layer.log_alpha = layer.log_alpha.clone();
+    for (auto [name, part] : feature_parts(layer))
+      if (part->defined()) *part = part->clone();
   }
   return copy;
 }
@@ -39,14 +39,13 @@ NamedTensors to_tensors(const FeatureSet& set) {
   NamedTensors tensors;
   for (size_t i = 0; i < set.layers.size(); ++i) {
     if (set.layers[i].empty()) continue;
-    tensors.emplace_back(feature_name(i, "z"), set.layers[i].z);
-    tensors.emplace_back(feature_name(i, "log_alpha"), set.layers[i].log_alpha);
+    for (auto& named : named_features(i, set.layers[i])) tensors.push_back(std::move(named));
   }
   return tensors;
 }
 
 FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>& counts,
-                        int64_t head_size, const FindTensor& find) {
+                        int64_t query_heads, int64_t head_size, const FindTensor& find) {
   FeatureSet set = {.map = map, .layers = {}};
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts[i].empty()) {
@@ -54,10 +53,17 @@ FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>&
       continue;
     }
     const int64_t total = std::accumulate(counts[i].begin(), counts[i].end(), int64_t{0});
-    set.layers.push_back({.counts = counts[i],
-                          .z = find(feature_name(i, "z"), {total, head_size}).to(DType::kF32),
-                          .log_alpha = find(feature_name(i, "log_alpha"), {total}).to(DType::kF32),
-                          .subtract_norm = subtracts_norm(map)});
+    const auto part = [&](std::string_view name, const Shape& shape) {
+      return find(feature_name(i, name), shape).to(DType::kF32);
+    };
+    Features& layer = set.layers.emplace_back();
+    layer = {.counts = counts[i],
+             .z = part("z", {total, head_size}),
+             .log_alpha = part("log_alpha", {total}),
+             .subtract_norm = subtracts_norm(map)};
+    if (!is_untied(map)) continue;
+    layer.u = part("u", {query_heads / layer.heads() * total, head_size});
+    layer.norm_weight = part("norm_weight", {layer.heads()});
   }
   return set;
 }

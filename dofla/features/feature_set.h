@@ -21,11 +21,12 @@ struct FeatureSet {
   FeatureSet to(const Device& device) const;  // a copy there; itself if it is there already
 };
 
-// As tensors of a safetensors file, "linear_attention.<layer>.z" and ".log_alpha"; the counts stand
-// in the configuration beside it. Reading throws Error on what is missing or misshapen.
+// As tensors of a safetensors file, "linear_attention.<layer>.z", ".log_alpha" and, where untied,
+// ".u" and ".norm_weight"; the counts stand in the configuration beside it. Reading throws Error on
+// what is missing or misshapen.
 NamedTensors to_tensors(const FeatureSet& set);
 using FindTensor = std::function<Tensor(const std::string& name, const Shape& expected)>;
 FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>& counts,
-                        int64_t head_size, const FindTensor& find);
+                        int64_t query_heads, int64_t head_size, const FindTensor& find);
 
 }  // namespace dofla

@@ -18,12 +18,14 @@ constexpr int64_t kVersion = 1;
   fail("{}: {}: {}", (checkpoint.folder() / "config.json").string(), kBlock, reason);
 }
 
-std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, const Json& block) {
+std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, const Json& block,
+                                              FeatureMap map) {
   const ModelConfig& config = checkpoint.config();
+  const int64_t heads = feature_heads(map, config.heads, config.kv_heads);
   const std::string expected = fmt::format(
       "features: expected {} lists of {} whole numbers from 1 to {}, or null for a "
       "layer with softmax attention",
-      config.layers, config.heads, int64_t{1} << 20);
+      config.layers, heads, int64_t{1} << 20);
   const auto found = block.find("features");
   if (found == block.end() || !found->is_array() ||
       static_cast<int64_t>(found->size()) != config.layers)
@@ -34,7 +36,7 @@ std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, cons
       counts.emplace_back();
       continue;
     }
-    if (!layer.is_array() || static_cast<int64_t>(layer.size()) != config.heads)
+    if (!layer.is_array() || static_cast<int64_t>(layer.size()) != heads)
       bad_block(checkpoint, expected);
     std::vector<int64_t>& row = counts.emplace_back();
     for (const Json& count : layer) {
@@ -101,7 +103,8 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
       map_name.is_string() ? find_named<FeatureMap>(map_name.get<std::string>()) : std::nullopt;
   if (!map) bad_block(checkpoint, "feature_map: expected " + one_of_names<FeatureMap>());
   return from_tensors(
-      *map, read_counts(checkpoint, block), checkpoint.config().head_size,
+      *map, read_counts(checkpoint, block, *map), checkpoint.config().heads,
+      checkpoint.config().head_size,
       [&](const std::string& name, const Shape& shape) { return checkpoint.tensor(name, shape); });
 }
 
@@ -151,7 +154,7 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
 int64_t state_bytes(const FeatureSet& features) {
   int64_t bytes = 0;
   for (const Features& layer : features.layers)
-    if (!layer.empty()) bytes += new_linear_attention_state(1, layer).bytes();
+    if (!layer.empty()) bytes += linear_state_bytes(layer.total(), layer.z.size(1));
   return bytes;
 }
 

@@ -153,7 +153,7 @@ FeatureSet load_student(const Study& study, const Student& student) {
     return found.clone();
   };
   return from_tensors(*map, counts.get<std::vector<std::vector<int64_t>>>(),
-                      study.teacher.config().head_size, find);
+                      study.teacher.config().heads, study.teacher.config().head_size, find);
 }
 
 }  // namespace dofla

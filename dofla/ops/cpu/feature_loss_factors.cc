@@ -15,7 +15,7 @@ void peak_to_zero(int64_t t, int64_t count, Side& side) {
   side.peak[static_cast<size_t>(t)] += top;
 }
 
-void fill_logs(const HeadFeatures& features, const float* x, int64_t tokens, Side& side) {
+void fill_logs(const SideFeatures& features, const float* x, int64_t tokens, Side& side) {
   side.peak.resize(static_cast<size_t>(tokens));
   side.logs.resize(static_cast<size_t>(tokens * features.count));
   log_features_without_norm(features, x, tokens, side.logs.data());
@@ -40,13 +40,13 @@ void fill_factors(const std::vector<float>& balance, float sign, int64_t tokens,
 
 void fill_sides(const HeadFeatures& features, const float* q, const float* k, int64_t tokens,
                 Side& query, Side& key) {
-  fill_logs(features, q, tokens, query);
-  fill_logs(features, k, tokens, key);
+  const int64_t count = features.key.count;
+  fill_logs(features.query, q, tokens, query);
+  fill_logs(features.key, k, tokens, key);
   // How far each feature is from the peak of the query that is nearest to it, at most 0.
-  std::vector<float> balance(static_cast<size_t>(features.count),
-                             -std::numeric_limits<float>::max());
+  std::vector<float> balance(static_cast<size_t>(count), -std::numeric_limits<float>::max());
   for (int64_t t = 0; t < tokens; ++t)
-    keep_larger(query.logs.data() + t * features.count, features.count, balance.data());
+    keep_larger(query.logs.data() + t * count, count, balance.data());
   fill_factors(balance, -1, tokens, query);
   fill_factors(balance, 1, tokens, key);
 }

@@ -85,8 +85,9 @@ TEST_F(CudaAttention, Linear) {
       if (c.tokens == 1) continue;  // the output is v itself: the other gradients are rounding
       expect_close(result.q, cpu.q, sums, what + ", grad_q");
       expect_close(result.k, cpu.k, sums, what + ", grad_k");
-      expect_close(result.z, cpu.z, sums, what + ", grad_z");
-      expect_close(result.log_alpha, cpu.log_alpha, sums, what + ", grad_log_alpha");
+      expect_close(result.features.z, cpu.features.z, sums, what + ", grad_z");
+      expect_close(result.features.log_alpha, cpu.features.log_alpha, sums,
+                   what + ", grad_log_alpha");
     }
 }
 
@@ -114,7 +115,7 @@ TEST_F(CudaAttention, BackwardWithoutATape) {
       linear_attention_backward(q, k, v, features, grad, kLinearAttentionChunk, tape);
   const auto linear_again = linear_attention_backward(q, k, v, features, grad);
   expect_same(linear.q, linear_again.q, "linear grad_q");
-  expect_same(linear.z, linear_again.z, "linear grad_z");
+  expect_same(linear.features.z, linear_again.features.z, "linear grad_z");
 }
 
 // One token at a time, each with the state of the one before, is what the whole sequence gives.

@@ -58,7 +58,7 @@ class CudaFeatureLoss : public test::AttentionOnGpu {
         const std::string what =
             fmt::format("{}, loss {} mask {}", name_of(c, dtype), int(kind), int(mask));
         FeatureLoss found = on_gpu(c, dtype, {kind, mask});
-        for (Tensor* part : {&found.per_head, &found.grad_z, &found.grad_log_alpha})
+        for (Tensor* part : {&found.per_head, &found.grad.z, &found.grad.log_alpha})
           *part = part->to(Device());
         const auto expected = reference::feature_loss(c, {kind, mask});
         reference::expect_loss(found, expected, error, what);
@@ -94,8 +94,8 @@ TEST_F(CudaFeatureLoss, GivesTheSameBitsLarge) {
     for (const auto& [dtype, relative] : kPrecisions)
       for (const FeatureLossKind kind : kKinds)
         for (const PairMask mask : kMasks)
-          EXPECT_TRUE(test::same_bits(here(on_gpu(c, dtype, {kind, mask}).grad_z),
-                                      here(on_gpu(c, dtype, {kind, mask}).grad_z)))
+          EXPECT_TRUE(test::same_bits(here(on_gpu(c, dtype, {kind, mask}).grad.z),
+                                      here(on_gpu(c, dtype, {kind, mask}).grad.z)))
               << name_of(c, dtype) << ", loss " << int(kind) << " mask " << int(mask);
 }
 
@@ -106,8 +106,8 @@ TEST_F(CudaFeatureLoss, FeatureStep) {
   FeatureMoments gpu_moments = new_feature_moments(there_features);
   const FeatureLoss loss = feature_loss(c.q_tensor(), c.k_tensor(), cpu);
   for (int step = 0; step < 3; ++step) {
-    feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha, {0.1, 0.2}, moments, cpu);
-    feature_step(loss.per_head.to(gpu), loss.grad_z.to(gpu), loss.grad_log_alpha.to(gpu),
+    feature_step(loss.per_head, loss.grad, {0.1, 0.2}, moments, cpu);
+    feature_step(loss.per_head.to(gpu), {loss.grad.z.to(gpu), loss.grad.log_alpha.to(gpu)},
                  {0.1, 0.2}, gpu_moments, there_features);
   }
   expect_close(there_features.z, cpu.z, 8 * 0x1p-23, "z");
