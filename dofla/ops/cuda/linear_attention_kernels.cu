@@ -27,7 +27,7 @@ struct ForwardArguments {
 };
 
 template <class Tiling, class T>
-constexpr size_t forward_shared_bytes() {
+__host__ __device__ constexpr size_t forward_shared_bytes() {
   return (Tiling::kWideElements + Tiling::kStages * 3 * Tiling::kElements) * sizeof(T) +
          sizeof(ChunkShared<Tiling::kTile>);
 }
