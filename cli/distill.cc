@@ -166,10 +166,11 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
       ->type_name("J")
       ->check(whole_from(1));
   add_choice(app, "--features", options.recipe.features,
-             "the feature map; performer is not trained, of dijiang the weights")
+             "the feature map: untied features belong to key heads, all others to query heads;\n"
+             "performer is not trained, of dijiang the weights")
       ->excludes(start);
   add_choice(app, "--init", options.recipe.init,
-             fmt::format("how prf features are drawn before training (left out: {})",
+             fmt::format("how untied and prf features are drawn before training (left out: {})",
                          name(make_recipe().init)))
       ->excludes(start);
 }
@@ -208,6 +209,15 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
                   rate_text(dijiang, &TrainOptions::lr_alpha))
           .c_str(),
       "R", real_between(0, 1e3));
+  const RecipeOptions untied = {.features = FeatureMap::kUntied},
+                      untied_l2 = {.features = FeatureMap::kUntied, .loss = LossKind::kL2};
+  add_number(
+      app, "--lr-norm", recipe.lr_norm,
+      fmt::format("of η, the weight of the norm in untied features (left out: {}, for l2 {})",
+                  rate_text(untied, &TrainOptions::lr_norm),
+                  rate_text(untied_l2, &TrainOptions::lr_norm))
+          .c_str(),
+      "R", real_between(0, 1e3));
   add_number(app, "--held-out", options.held_out,
              "last windows of the text, kept to judge the student by", "T", whole_from(1))
       ->capture_default_str();
@@ -242,8 +252,9 @@ Command add_distill(CLI::App& program) {
       "options goes on, on the device that it began on, and ends in the same features.\n\n"
       "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n\n"
       "JSON:\n  {\"teacher_loss\", \"student_loss\", \"kl\", \"top1_agreement\", \"dims\", "
-      "\"steps\",\n"
-      "   \"skipped_steps\", \"seconds\", \"tokens_per_second\"}; losses in nats a token on "
+      "\"state_bytes\",\n"
+      "   \"steps\", \"skipped_steps\", \"seconds\", \"tokens_per_second\"}; losses in nats a "
+      "token on "
       "held-out\n"
       "   text, tokens_per_second of training");
   return {app, [options] { run(*options); }};

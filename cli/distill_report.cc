@@ -49,6 +49,7 @@ OrderedJson distill_json(const Distilled& result, double seconds) {
                       {"kl", result.comparison.kl},
                       {"top1_agreement", result.comparison.top1_agreement},
                       {"dims", result.plan.dims()},
+                      {"state_bytes", state_bytes(result.features)},
                       {"steps", result.steps()},
                       {"skipped_steps", result.history.skipped.size()},
                       {"seconds", seconds},

@@ -32,7 +32,7 @@ std::string table_text(const DofTable& table) {
       name(table.coordinates), lambda_text(table.lambda), name(table.gram), table.samples,
       table.draws);
   text += "layer";
-  for (int64_t h = 1; h <= table.model.heads; ++h) text += fmt::format("{:>6} ", h);
+  for (int64_t h = 1; h <= table.heads_in_layer(); ++h) text += fmt::format("{:>6} ", h);
   text += "  largest\n";
   int64_t layer = 0;
   for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
@@ -89,6 +89,8 @@ Command add_dof(CLI::App& program) {
              "of the queries and keys; attention is the same in all of them");
   add_choice(*app, "--gram", options->dof.gram, "what the Gram matrix is divided by")
       ->type_name("SCALE");
+  add_choice(*app, "--features", options->dof.features,
+             "whose heads to measure: untied features belong to key heads, others to query heads");
   app->add_option("--seed", options->seed, "the same seed draws the same samples")
       ->capture_default_str()
       ->type_name("N")
@@ -102,7 +104,8 @@ Command add_dof(CLI::App& program) {
       "its largest head, marked by a star. The file of --out answers for any λ from 2^-16 up;\n"
       "measured on a GPU, for powers of two from 2^-16 to 1 and the λ that was asked for.\n\n"
       "Example:\n  dofla dof path/to/gpt2 --data train.jsonl.zst --out dof.json\n\n"
-      "JSON:\n  {\"coordinates\", \"gram\", \"lambda\", \"samples\", \"draws\", \"sequences\", "
+      "JSON:\n  {\"coordinates\", \"feature_heads\", \"gram\", \"lambda\", \"samples\", \"draws\", "
+      "\"sequences\", "
       "\"length\", "
       "\"seed\", "
       "\"model\",\n"

@@ -35,7 +35,8 @@ std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows
     if (by_head) text += fmt::format("   {}", fmt::join(plan.heads[s], " "));
     text += fmt::format("   {}\n", dof_text(rows[s].largest(), draws));
   }
-  return text + fmt::format("mean    {:.2f}\n", plan.mean());
+  return text + fmt::format("mean    {:.2f} a head of {}\nstate   {} a sequence\n", plan.mean(),
+                            plan.heads_in_layer(), with_bytes_unit(plan.state_bytes()));
 }
 
 std::vector<int64_t> bounds(const std::vector<DofRow>& rows, const PlanArguments& options) {
@@ -107,7 +108,9 @@ Command add_plan(CLI::App& program) {
       "own\n"
       "M. No M is below 1.\n\n"
       "Example:\n  dofla plan dof.json --cost 64 --strategy dof --out plan.json\n\n"
-      "JSON:\n  {\"strategy\", \"cost\", \"lambda\", \"model\", \"dims\": [M a layer], \"mean\",\n"
+      "JSON:\n  {\"strategy\", \"cost\", \"lambda\", \"model\", \"feature_heads\", \"dims\": [M a "
+      "layer],\n"
+      "   \"mean\", \"state_bytes\",\n"
       "   \"heads\": [[M a head]] and \"power\" for dof-head, \"bound\": [M a layer] with "
       "--bound}");
   return {app, [options] { run(*options); }};

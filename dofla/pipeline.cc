@@ -35,9 +35,15 @@ Teacher in_coordinates(const Checkpoint& checkpoint, const Transformer& original
   return {std::move(coordinates), std::move(model)};
 }
 
+int64_t feature_heads(const ModelConfig& config, FeatureMap map) {
+  return dofla::feature_heads(map, config.heads, config.kv_heads);
+}
+
 // M = C in every head, without measuring anything.
-DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& options) {
-  return fixed_plan(identity_of(config), options.cost.value_or(config.head_size));
+DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& options,
+                             FeatureMap map) {
+  return fixed_plan(identity_of(config), options.cost.value_or(config.head_size),
+                    feature_heads(config, map));
 }
 
 // Checkpoint → (q, k) → DofTable → DimensionPlan
@@ -45,19 +51,21 @@ void choose_features_per_head(const Transformer& teacher, const DistillText& tex
                               const DistillOptions& options, const Progress& progress,
                               Distilled& result) {
   if (options.measures_dof()) {
-    result.dof = measure_dof(teacher, first(text.train, options.sequences),
-                             options.dof.value_or(DofOptions()), options.seed, progress);
+    DofOptions dof = options.dof.value_or(DofOptions());
+    dof.features = options.recipe.features;
+    result.dof =
+        measure_dof(teacher, first(text.train, options.sequences), dof, options.seed, progress);
     result.dof->coordinates = options.coordinates_kind();
     result.plan = allocate(*result.dof, *options.allocation());
     return;
   }
   if (const AllocateOptions* made = options.allocation())
-    result.plan = fixed_plan_for(teacher.config(), *made);
+    result.plan = fixed_plan_for(teacher.config(), *made, options.recipe.features);
   else if (const auto* given = std::get_if<DimensionPlan>(&options.plan))
     result.plan = *given;
   else
     result.plan = std::get<StudentFeatures>(options.plan).plan;
-  require_fits(result.plan, teacher.config());
+  require_fits(result.plan, teacher.config(), options.recipe.features);
 }
 
 FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& text,
@@ -69,15 +77,15 @@ FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& te
       teacher.forward(to_tensor(sequence),
                       {.state = nullptr, .observer = observer, .heads_only = true});
   };
-  if (recipe.features == FeatureMap::kPrf && recipe.init == FeatureInit::kPairs) {
+  if (takes_init(recipe.features) && recipe.init == FeatureInit::kPairs) {
     PairSampler pairs(plan, static_cast<int64_t>(sequences.size()), options.seed);
     observe(pairs.observer());
-    return pairs.features();
+    return pairs.features(recipe.features);
   }
   FeatureOptions draw = {.map = recipe.features, .init = recipe.init, .seed = options.seed};
   if (!options.draws_by_leverage()) return init_features(plan, draw);
   const DofOptions dof = options.dof.value_or(DofOptions());
-  QueryKeySampler sampler(teacher.config(), {dof.samples, 1, options.seed});
+  QueryKeySampler sampler(teacher.config(), {dof.samples, 1, options.seed, plan.feature_heads});
   observe(sampler.observer());
   draw.leverage = {
       .samples = [&](int64_t layer,
@@ -215,7 +223,7 @@ double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& tex
   Distilled untrained;
   DistillOptions fixed = options;  // degrees of freedom would take longer than the step
   if (const AllocateOptions* made = options.allocation())
-    fixed.plan = fixed_plan_for(original.config(), *made);
+    fixed.plan = fixed_plan_for(original.config(), *made, options.recipe.features);
   choose_features_per_head(teacher.model, text, fixed, {}, untrained);
   FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan).to(options.device),
                          objective_of(checkpoint, teacher.model, options), options.recipe.train);

@@ -77,11 +77,14 @@ TEST(DistillOptions, APowerIsForDofHeadAlone) {
 TEST(DistillOptions, AStudentToGoOnFromSaysWhatItsFeaturesAre) {
   const DimensionPlan plan = fixed_plan({"gpt2", 1, 1, 4}, 4);
   DistillOptions options;
+  options.recipe = make_recipe({.features = FeatureMap::kPrf});
   options.plan = StudentFeatures{plan, init_features(plan, {})};
   require_sound(options);
   options.recipe = make_recipe({.features = FeatureMap::kPerformer});
   expect_contradiction(options, "performer");
   options.recipe = make_recipe();
+  expect_contradiction(options, "untied");
+  options.recipe = make_recipe({.features = FeatureMap::kPrf});
   options.coordinates = Coordinates::kBalanced;
   expect_contradiction(options, "the features to go on from are in raw ones");
   options.coordinates = {};

@@ -26,10 +26,9 @@ Objective direct_objective(const Checkpoint& checkpoint, const Transformer& teac
                      : next_token_gradient(**student, ids, loss.recompute, gradients);
     for (size_t i = 0; i < features.layers.size(); ++i) {
       if (features.layers[i].empty()) continue;
-      Tensor per_head({features.layers[i].heads()}, DType::kF64);
+      Tensor per_head({features.layers[i].query_heads()}, DType::kF64);
       std::fill_n(per_head.data<double>(), per_head.count(), value);
-      take(static_cast<int64_t>(i),
-           {per_head.to(device), gradients.features[i].z, gradients.features[i].log_alpha});
+      take(static_cast<int64_t>(i), {per_head.to(device), gradients.features[i]});
     }
   };
   return objective;

@@ -50,7 +50,7 @@ Head leverage_features(const Tensor& samples, int64_t count, int64_t size,
 Head init_head(int64_t layer, int64_t head, int64_t count, const DimensionPlan& plan,
                const FeatureOptions& options) {
   const int64_t size = plan.model.head_size;
-  const auto stream = static_cast<uint64_t>(layer * plan.model.heads + head);
+  const auto stream = static_cast<uint64_t>(layer * plan.heads_in_layer() + head);
   const Tensor flat = Tensor::zeros({count});
   if (options.map == FeatureMap::kDijiang) return {dijiang_directions(count, size), flat};
   if (options.map == FeatureMap::kPerformer || options.init == FeatureInit::kOrthogonal)
@@ -76,8 +76,9 @@ FeatureSet init_features(const DimensionPlan& plan, const FeatureOptions& option
     }
     set.layers.push_back(std::move(layer));
   }
-  parallel_for(plan.model.layers * plan.model.heads, [&](int64_t i) {
-    const int64_t layer = i / plan.model.heads, head = i % plan.model.heads;
+  const int64_t heads = plan.heads_in_layer();
+  parallel_for(plan.model.layers * heads, [&](int64_t i) {
+    const int64_t layer = i / heads, head = i % heads;
     Features& features = set.layers[static_cast<size_t>(layer)];
     if (features.empty()) return;
     const int64_t count = features.counts[static_cast<size_t>(head)];
@@ -87,6 +88,8 @@ FeatureSet init_features(const DimensionPlan& plan, const FeatureOptions& option
                 features.z.data<float>() + first * plan.model.head_size);
     std::copy_n(drawn.log_alpha.data<float>(), count, features.log_alpha.data<float>() + first);
   });
+  for (Features& layer : set.layers)
+    if (is_untied(options.map) && !layer.empty()) layer = untie(layer, plan.model.heads);
   return set;
 }
 

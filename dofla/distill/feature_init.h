@@ -34,13 +34,14 @@ struct Leverage {
 
 struct FeatureOptions {
   FeatureMap map = FeatureMap::kPrf;
-  FeatureInit init = FeatureInit::kIid;  // of kPrf; the baselines have their own
+  FeatureInit init = FeatureInit::kIid;  // of kPrf and kUntied; the baselines have their own
   uint64_t seed = 0;
   Leverage leverage = {};  // for kLeverage
 };
 
-// All but kPairs. Every head draws from a stream of its own, so that a head's features do not
-// depend on how many its neighbours have.
+// All but kPairs. Untied features start with the same directions on both sides. Every head draws
+// from a stream of its own, so that a head's features do not depend on how many its neighbours
+// have.
 FeatureSet init_features(const DimensionPlan& plan, const FeatureOptions& options);
 
 }  // namespace dofla

@@ -36,14 +36,15 @@ int64_t draw_key(const float* q, const float* keys, int64_t count, int64_t size,
 PairSampler::PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t seed)
     : plan_(plan), sequences_(sequences) {
   require(sequences > 0, "PairSampler: no sequences");
-  const int64_t heads = plan.model.layers * plan.model.heads;
+  const int64_t heads = plan.model.layers * plan.heads_in_layer();
   for (int64_t i = 0; i < heads; ++i) random_.emplace_back(seed, static_cast<uint64_t>(i));
   offered_.assign(static_cast<size_t>(plan.model.layers), 0);
   rows_.resize(static_cast<size_t>(heads));
 }
 
 void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
-  const int64_t heads = plan_.model.heads, size = plan_.model.head_size, tokens = q.size(2);
+  const int64_t heads = plan_.heads_in_layer(), size = plan_.model.head_size, tokens = q.size(2);
+  const int64_t group = q.size(1) / heads;  // query heads that features are shared by
   const int64_t seen = ++offered_[static_cast<size_t>(layer)];
   if (plan_.heads[static_cast<size_t>(layer)].empty()) return;
   const double quarter = std::pow(static_cast<double>(size), 0.25);
@@ -52,12 +53,14 @@ void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   parallel_for(heads, [&](int64_t head) {
     const size_t at = static_cast<size_t>(layer * heads + head);
     const int64_t count = plan_.heads[static_cast<size_t>(layer)][static_cast<size_t>(head)];
-    const float* queries = all_queries.data<float>() + head * tokens * size;
+    const float* queries = all_queries.data<float>() + head * group * tokens * size;
     const float* keys = all_keys.data<float>() + head / (heads / k.size(1)) * tokens * size;
     const int64_t due = (count * std::min(seen, sequences_) + sequences_ - 1) / sequences_;
     while (static_cast<int64_t>(rows_[at].size()) < due * size) {
       const auto i = static_cast<int64_t>(random_[at].below(static_cast<uint64_t>(tokens)));
-      const float* query = queries + i * size;
+      const auto of_group =
+          group == 1 ? 0 : static_cast<int64_t>(random_[at].below(static_cast<uint64_t>(group)));
+      const float* query = queries + (of_group * tokens + i) * size;
       const float* key = keys + draw_key(query, keys, i + 1, size, random_[at]) * size;
       for (int64_t c = 0; c < size; ++c)
         rows_[at].push_back(static_cast<float>((double{query[c]} + key[c]) / quarter));
@@ -71,9 +74,9 @@ Observer PairSampler::observer() {
   };
 }
 
-FeatureSet PairSampler::features() const {
-  const int64_t heads = plan_.model.heads, size = plan_.model.head_size;
-  FeatureSet set;
+FeatureSet PairSampler::features(FeatureMap map) const {
+  const int64_t heads = plan_.heads_in_layer(), size = plan_.model.head_size;
+  FeatureSet set = {.map = map, .layers = {}};
   for (int64_t layer = 0; layer < plan_.model.layers; ++layer) {
     require(offered_[static_cast<size_t>(layer)] >= sequences_, "PairSampler: {} of {} sequences",
             offered_[static_cast<size_t>(layer)], sequences_);
@@ -94,7 +97,7 @@ FeatureSet PairSampler::features() const {
         *log_alpha++ = static_cast<float>(-0.5 * product(z, z, size));
       }
     }
-    set.layers.push_back(std::move(features));
+    set.layers.push_back(is_untied(map) ? untie(features, plan_.model.heads) : std::move(features));
   }
   return set;
 }

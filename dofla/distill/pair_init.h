@@ -21,14 +21,16 @@ class PairSampler {
   // Draws the features of `plan` from `sequences` sequences, about as many from each.
   PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t seed);
 
-  // Takes its share of pairs from one sequence: a query at random, and one of the keys it sees with
+  // Takes its share of pairs from one sequence: a query at random, for features of key heads one of
+  // any query head of the group, and one of the keys it sees with
   // the probability that it attends to it. Call once for every layer of every sequence.
   void offer(int64_t layer,
              const Tensor& q,   // [1, H, T, D]
              const Tensor& k);  // [1, Hkv, T, D]
   Observer observer();          // calls offer; must not outlive the sampler
 
-  FeatureSet features() const;  // once every sequence was offered
+  // Once every sequence was offered. Untied ones start with the same directions on both sides.
+  FeatureSet features(FeatureMap map = FeatureMap::kPrf) const;
 
  private:
   DimensionPlan plan_;

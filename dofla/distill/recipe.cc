@@ -12,7 +12,7 @@ void refuse_if(bool given, std::string_view what, std::string_view because) {
 }
 
 void refuse_what_has_no_effect(const RecipeOptions& options) {
-  if (options.features != FeatureMap::kPrf)
+  if (!takes_init(options.features))
     refuse_if(options.init.has_value(), "init",
               fmt::format("{} features are drawn in a way of their own", name(options.features)));
   if (options.features == FeatureMap::kPerformer) {
@@ -24,6 +24,8 @@ void refuse_what_has_no_effect(const RecipeOptions& options) {
     refuse_if(options.recompute, "recompute", kWhy);
     refuse_if(options.lr_z || options.lr_alpha, "a learning rate", kWhy);
   }
+  refuse_if(options.lr_norm && !is_untied(options.features), "the learning rate of η",
+            fmt::format("{} features have no η", name(options.features)));
   if (options.features == FeatureMap::kDijiang) {
     refuse_if(options.loss && !is_direct(*options.loss),
               fmt::format("loss {}", name(options.loss.value_or(LossKind::kDirect))),
@@ -69,6 +71,8 @@ TrainOptions make_train_options(const RecipeOptions& options) {
   if (options.features == FeatureMap::kPerformer) train.steps = 0;
   train.lr_z = options.lr_z.value_or(train.lr_z);
   train.lr_alpha = options.lr_alpha.value_or(train.lr_alpha);
+  if (is_untied(options.features))
+    train.lr_norm = options.lr_norm.value_or(kind_for(options) == LossKind::kL2 ? 0.001 : 0.01);
   return train;
 }
 

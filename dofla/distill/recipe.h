@@ -11,19 +11,20 @@
 namespace dofla {
 
 struct RecipeOptions {
-  FeatureMap features = FeatureMap::kPrf;
-  std::optional<FeatureInit> init = {};  // of prf; left out: pairs
+  FeatureMap features = kDefaultFeatureMap;
+  std::optional<FeatureInit> init = {};  // of untied and prf; left out: pairs
   std::optional<LossKind> loss = {};     // left out: softmax, for dijiang direct
   std::optional<PairMask> mask = {};     // of layerwise losses; left out: causal
   bool recompute = false;                // of the direct loss
   std::optional<int64_t> steps = {};     // left out: 400, for performer 0
   std::optional<double> lr_z = {};       // left out: 0.05, for l2 0.002, for dijiang 0
   std::optional<double> lr_alpha = {};   // of log α; left out: 0.2, for l2 and dijiang 0.02
+  std::optional<double> lr_norm = {};    // of η, of untied; left out: 0.01, for l2 0.001
 };
 
 struct Recipe {
-  FeatureMap features = FeatureMap::kPrf;
-  FeatureInit init = FeatureInit::kPairs;  // of prf
+  FeatureMap features = kDefaultFeatureMap;
+  FeatureInit init = FeatureInit::kPairs;  // of untied and prf
   Loss loss;                               // where there are steps
   TrainOptions train;
 };

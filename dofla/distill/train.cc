@@ -33,18 +33,22 @@ void FeatureTrainer::step(const Tensor& ids) {
   // Losses and gradient norms of every head stay on the features' device until the step is over:
   // a GPU is waited for once.
   const int64_t layers = static_cast<int64_t>(features_.layers.size());
-  const int64_t heads = features_.first().heads();
+  const Features& first = features_.first();
   // A layer without features has no error.
-  Tensor results = Tensor::zeros({2 * layers, heads}, DType::kF64, features_.first().z.device());
+  const auto zeros = [&](int64_t heads) {
+    return Tensor::zeros({layers, heads}, DType::kF64, first.z.device());
+  };
+  Tensor losses = zeros(first.query_heads()), norms = zeros(first.heads());
   objective_.run(ids, features_, [&](int64_t layer, const FeatureLoss& loss) {
     const size_t at = static_cast<size_t>(layer);
-    const Tensor norms = feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha,
-                                      {rate * options_.lr_z, rate * options_.lr_alpha},
-                                      moments_[at], features_.layers[at]);
-    results.slice(2 * layer, 2 * layer + 1).assign(loss.per_head.reshape({1, heads}));
-    results.slice(2 * layer + 1, 2 * layer + 2).assign(norms.reshape({1, heads}));
+    const FeatureStepOptions step = {rate * options_.lr_z, rate * options_.lr_alpha,
+                                     rate * options_.lr_norm};
+    const Tensor norm =
+        feature_step(loss.per_head, loss.grad, step, moments_[at], features_.layers[at]);
+    losses.slice(layer, layer + 1).assign(loss.per_head.reshape({1, losses.size(1)}));
+    norms.slice(layer, layer + 1).assign(norm.reshape({1, norms.size(1)}));
   });
-  record(results.to(Device()));
+  record(losses.to(Device()), norms.to(Device()));
   try {
     for (size_t curve = 0; curve < curves(); ++curve) stop_if_diverged(curve);
   } catch (const Error&) {
@@ -70,22 +74,22 @@ TrainingStep FeatureTrainer::last_step() const {
   return step;
 }
 
-void FeatureTrainer::record(const Tensor& results) {
-  const int64_t step = steps_done(), heads = results.size(1);
-  std::vector<double> losses;
-  for (int64_t layer = 0; layer < results.size(0) / 2; ++layer) {
-    const double* loss = results.data<double>() + 2 * layer * heads;
-    const double* norm = loss + heads;
+void FeatureTrainer::record(const Tensor& losses, const Tensor& norms) {
+  const int64_t step = steps_done(), query_heads = losses.size(1), heads = norms.size(1);
+  std::vector<double> means;
+  for (int64_t layer = 0; layer < losses.size(0); ++layer) {
+    const double* loss = losses.data<double>() + layer * query_heads;
+    const double* norm = norms.data<double>() + layer * heads;
     const double* bad = std::find_if(norm, norm + heads, [](double x) { return std::isnan(x); });
     if (bad != norm + heads) {
       history_.skipped.push_back({step, layer, bad - norm});
-      losses.push_back(std::numeric_limits<double>::quiet_NaN());
+      means.push_back(std::numeric_limits<double>::quiet_NaN());
     } else {
-      losses.push_back(mean({loss, loss + heads}));
+      means.push_back(mean({loss, loss + query_heads}));
     }
   }
-  losses.resize(curves());
-  history_.loss.push_back(losses);
+  means.resize(curves());
+  history_.loss.push_back(means);
 }
 
 void FeatureTrainer::stop_if_diverged(size_t curve) const {

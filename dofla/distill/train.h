@@ -14,16 +14,17 @@
 namespace dofla {
 
 struct TrainOptions {
-  int64_t steps = 0;  // the learning rates fall linearly to 0 over them
-  double lr_z = 0.05;
+  int64_t steps = 0;   // the learning rates fall linearly to 0 over them
+  double lr_z = 0.05;  // of directions: z and, of untied features, u
   double lr_alpha = 0.2;
+  double lr_norm = 0;  // of η, of untied features
 };
 
 // A step of one layer that was left out because a loss or gradient was not finite.
 struct SkippedStep {
   int64_t step = 0;
   int64_t layer = 0;
-  int64_t head = 0;  // the first one that was not finite
+  int64_t head = 0;  // the first one with features that was not finite
 };
 
 struct TrainingHistory {
@@ -51,7 +52,8 @@ class FeatureTrainer {
   void restore(const fs::path& path, const Json& run);
 
  private:
-  void record(const Tensor& results);  // [2 layers, H] in F64: losses, then norms, of each layer
+  void record(const Tensor& losses,  // [layers, H] in F64
+              const Tensor& norms);  // [layers, heads with features] in F64
   void stop_if_diverged(size_t curve) const;
 
   size_t curves() const { return objective_.per_layer ? features_.layers.size() : 1; }

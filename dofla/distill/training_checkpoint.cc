@@ -17,8 +17,8 @@ void FeatureTrainer::save(const fs::path& path, const Json& run) const {
   NamedTensors tensors = to_tensors(features_.to(Device()));
   for (size_t i = 0; i < moments_.size(); ++i) {
     if (features_.layers[i].empty()) continue;
-    append_moments(moment_name(i, "z"), moments_[i].z, tensors);
-    append_moments(moment_name(i, "log_alpha"), moments_[i].log_alpha, tensors);
+    for (const auto& [name, part] : feature_parts(moments_[i]))
+      if (part->mean.defined()) append_moments(moment_name(i, name), *part, tensors);
   }
   const int64_t width = static_cast<int64_t>(curves());
   Tensor loss({steps_done(), width}, DType::kF64);
@@ -39,8 +39,8 @@ void FeatureTrainer::restore(const fs::path& path, const Json& run) {
     tensor.assign(find_tensor(file, name, tensor.shape()));
   for (size_t i = 0; i < moments_.size(); ++i) {
     if (features_.layers[i].empty()) continue;
-    read_moments(file, moment_name(i, "z"), moments_[i].z);
-    read_moments(file, moment_name(i, "log_alpha"), moments_[i].log_alpha);
+    for (const auto& [name, part] : feature_parts(moments_[i]))
+      if (part->mean.defined()) read_moments(file, moment_name(i, name), *part);
   }
   const Tensor loss = file.tensor("history.loss");
   const int64_t width = static_cast<int64_t>(curves());

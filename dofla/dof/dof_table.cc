@@ -10,7 +10,7 @@ namespace dofla {
 namespace {
 
 int64_t sample_count(const DofTable& table) {
-  return element_count({table.model.layers, table.model.heads, table.draws});
+  return element_count({table.model.layers, table.heads_in_layer(), table.draws});
 }
 
 DofEstimate estimate(const std::vector<double>& draws) {
@@ -50,7 +50,7 @@ double dof_from_values(const DofTable& table, size_t i, double lambda) {
 
 double checked_dof(const DofTable& table, int64_t layer, int64_t head, int64_t draw,
                    double lambda) {
-  const auto i = static_cast<size_t>((layer * table.model.heads + head) * table.draws + draw);
+  const auto i = static_cast<size_t>((layer * table.heads_in_layer() + head) * table.draws + draw);
   try {
     return table.has_spectra() ? dof_from_spectrum(table, i, lambda)
                                : dof_from_values(table, i, lambda);
@@ -80,7 +80,7 @@ void check_lambda(const DofTable& table, double lambda) {
 }  // namespace
 
 const std::vector<double>& DofTable::spectrum(int64_t layer, int64_t head, int64_t draw) const {
-  return spectra.at(static_cast<size_t>((layer * model.heads + head) * draws + draw));
+  return spectra.at(static_cast<size_t>((layer * heads_in_layer() + head) * draws + draw));
 }
 
 std::vector<DofRow> degrees_of_freedom(const DofTable& table, double lambda) {
@@ -91,7 +91,7 @@ std::vector<DofRow> degrees_of_freedom(const DofTable& table, double lambda) {
   std::vector<DofRow> rows(static_cast<size_t>(table.model.layers));
   for (int64_t s = 0; s < table.model.layers; ++s) {
     DofRow& row = rows[static_cast<size_t>(s)];
-    for (int64_t h = 0; h < table.model.heads; ++h) {
+    for (int64_t h = 0; h < table.heads_in_layer(); ++h) {
       std::vector<double> draws;
       for (int64_t r = 0; r < table.draws; ++r)
         draws.push_back(checked_dof(table, s, h, r, lambda));

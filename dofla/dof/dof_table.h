@@ -24,6 +24,7 @@ inline constexpr double kLargestRounding = 1e-3;
 struct DofTable {
   ModelIdentity model;
   Coordinates coordinates = Coordinates::kRaw;  // of the queries and keys
+  int64_t feature_heads = 0;  // heads of a layer that were measured: key heads; 0: all query heads
   GramScale gram = GramScale::kTrace;
   double lambda = kDefaultLambda;    // the one that was asked for; others can be asked later
   double smallest_lambda = 0x1p-16;  // the table answers for N_λ down to here
@@ -38,6 +39,7 @@ struct DofTable {
   std::vector<double> lambdas;
   std::vector<std::vector<double>> values;
 
+  int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
   bool has_spectra() const { return lambdas.empty(); }
   const std::vector<double>& spectrum(int64_t layer, int64_t head, int64_t draw) const;
 };
@@ -61,8 +63,8 @@ struct DofRow {
 // lost in the rounding of a Gram matrix that was not scaled.
 std::vector<DofRow> degrees_of_freedom(const DofTable& table, double lambda);
 
-// {"gram","lambda","samples","draws",…,"layers":[{"dof","spread","heads":[{"dof","spread"}]}]} at
-// the table's λ: the file of the table without its spectra or values.
+// {"feature_heads","gram","lambda","samples","draws",…,"layers":[{"dof","spread","heads":[{"dof","spread"}]}]}
+// at the table's λ: the file of the table without its spectra or values.
 Json dof_summary(const DofTable& table);
 
 // The file of the table, "format": "dofla.dof". Eigenvalues are written with ten digits. Loading

@@ -83,7 +83,7 @@ void read_heads(const Json& json, const std::string& where, DofTable& table) {
   const Json& layers = array_field(json, "layers", table.model.layers, where);
   for (size_t s = 0; s < layers.size(); ++s) {
     const std::string in_layer = fmt::format("{}: layer {}", where, s + 1);
-    const Json& heads = array_field(layers[s], "heads", table.model.heads, in_layer);
+    const Json& heads = array_field(layers[s], "heads", table.heads_in_layer(), in_layer);
     for (size_t h = 0; h < heads.size(); ++h) {
       const std::string in_head = fmt::format("{}, head {}", in_layer, h + 1);
       if (table.has_spectra()) {
@@ -121,6 +121,7 @@ Json dof_summary(const DofTable& table) {
           {"version", kVersion},
           {"model", to_json(table.model)},
           {"coordinates", name(table.coordinates)},
+          {"feature_heads", table.heads_in_layer()},
           {"gram", name(table.gram)},
           {"lambda", table.lambda},
           {"smallest_lambda", table.smallest_lambda},
@@ -156,6 +157,7 @@ DofTable load_dof_table(const fs::path& path) {
   const auto coordinates = find_named<Coordinates>(fields.text("coordinates").value_or("raw"));
   if (!coordinates) fields.refuse("coordinates", "expected " + one_of_names<Coordinates>());
   table.coordinates = *coordinates;
+  table.feature_heads = read_feature_heads(fields, table.model);
   const auto gram = find_named<GramScale>(fields.text("gram").value_or(""));
   if (!gram) fields.refuse("gram", "expected " + one_of_names<GramScale>());
   table.gram = *gram;

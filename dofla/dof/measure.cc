@@ -23,11 +23,13 @@ void check(const ModelConfig& config, const std::vector<std::vector<int64_t>>& s
     tokens += length;
   }
   // Known before the teacher has run for minutes.
-  if (options.samples > 2 * tokens)
+  const int64_t most =
+      2 * tokens * config.heads / feature_heads(options.features, config.heads, config.kv_heads);
+  if (options.samples > most)
     fail(
         "{} samples a head were asked for, but {} tokens give only {} queries and keys: give more "
         "or longer sequences, or ask for fewer samples",
-        options.samples, tokens, 2 * tokens);
+        options.samples, tokens, most);
 }
 
 std::vector<double> head_spectrum(const Tensor& sample, const DofTable& table) {
@@ -49,7 +51,7 @@ std::vector<double> lambdas_with(double asked) {
 }  // namespace
 
 void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress) {
-  const int64_t heads = table.model.heads, draws = table.draws;
+  const int64_t heads = table.heads_in_layer(), draws = table.draws;
   const int64_t count = table.model.layers * heads * draws;
   table.spectra.resize(static_cast<size_t>(count));
   int64_t done = 0;
@@ -75,7 +77,7 @@ void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress
 void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress& progress) {
   constexpr int64_t kBetweenReports = 144;
   const Tensor samples = sampler.samples();
-  const int64_t count = samples.size(0), in_layer = table.model.heads * table.draws;
+  const int64_t count = samples.size(0), in_layer = table.heads_in_layer() * table.draws;
   table.lambdas = lambdas_with(table.lambda);
   for (int64_t begin = 0; begin < count; begin += kBetweenReports) {
     const int64_t end = std::min(begin + kBetweenReports, count);
@@ -99,9 +101,11 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
                      const DofOptions& options, uint64_t seed, const Progress& progress) {
   const ModelConfig& config = teacher.config();
   check(config, sequences, options);
-  QueryKeySampler sampler(config, {options.samples, options.draws, seed});
+  const int64_t heads = feature_heads(options.features, config.heads, config.kv_heads);
+  QueryKeySampler sampler(config, {options.samples, options.draws, seed, heads});
   DofTable table = {.model = identity_of(config),
                     .coordinates = Coordinates::kRaw,
+                    .feature_heads = heads,
                     .gram = options.gram,
                     .lambda = options.lambda,
                     .smallest_lambda = std::min(options.lambda, DofTable{}.smallest_lambda),

@@ -8,6 +8,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/dof/dof_table.h"
 #include "dofla/dof/sample.h"
+#include "dofla/features/feature_map.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {
@@ -20,6 +21,7 @@ struct DofOptions {
   int64_t draws = 8;       // R, independent of each other: the estimate is their mean
   GramScale gram = GramScale::kTrace;
   double lambda = kDefaultLambda;
+  FeatureMap features = kDefaultFeatureMap;  // of the heads that these have features for
 };
 
 // Runs the teacher over the sequences, samples every head's queries and keys, and finds the

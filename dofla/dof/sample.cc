@@ -49,10 +49,15 @@ std::vector<int64_t> take(Reservoir& reservoir, int64_t J, int64_t begin, int64_
 }  // namespace
 
 QueryKeySampler::QueryKeySampler(const ModelConfig& config, const SampleOptions& options)
-    : config_(config), options_(options), offered_(static_cast<size_t>(config.layers)) {
+    : config_(config),
+      options_(options),
+      heads_(options.heads > 0 ? options.heads : config.heads),
+      offered_(static_cast<size_t>(config.layers)) {
   require(options.samples > 0, "samples: expected at least 1, found {}", options.samples);
   require(options.draws > 0, "draws: expected at least 1, found {}", options.draws);
-  const int64_t count = config.layers * config.heads * options.draws;
+  require(config.heads % heads_ == 0, "samples of {} heads, of {} query heads", heads_,
+          config.heads);
+  const int64_t count = config.layers * heads_ * options.draws;
   reservoirs_.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
     reservoirs_.emplace_back(options.samples, Random(options.seed, static_cast<uint64_t>(i)));
@@ -68,16 +73,18 @@ void QueryKeySampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
     samples_ = Tensor({static_cast<int64_t>(reservoirs_.size()), J, D}, DType::kF32, q.device());
 
   const int64_t group = config_.heads / config_.kv_heads;
+  const int64_t pooled = config_.heads / heads_, of_token = 2 * pooled;  // vectors
   const int64_t first = offered_[static_cast<size_t>(layer)];
   std::vector<RowMove> queries, keys;
-  for (int64_t i = 0; i < config_.heads * draws; ++i) {
-    const int64_t sample = layer * config_.heads * draws + i, head = i / draws;
+  for (int64_t i = 0; i < heads_ * draws; ++i) {
+    const int64_t sample = layer * heads_ * draws + i;
     const std::vector<int64_t> places =
-        take(reservoirs_[static_cast<size_t>(sample)], J, first, first + B * 2 * T);
+        take(reservoirs_[static_cast<size_t>(sample)], J, first, first + B * T * of_token);
     for (int64_t slot = 0; slot < J; ++slot) {
       const int64_t place = places[static_cast<size_t>(slot)];
       if (place < 0) continue;
-      const int64_t b = place / (2 * T), t = place % (2 * T) / 2, to = sample * J + slot;
+      const int64_t b = place / (T * of_token), t = place / of_token % T, to = sample * J + slot;
+      const int64_t head = i / draws * pooled + place % of_token / 2;
       if (place % 2 == 0)
         queries.push_back({(b * config_.heads + head) * T + t, to});
       else
@@ -87,7 +94,7 @@ void QueryKeySampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   Tensor rows = samples_.reshape({samples_.size(0) * J, D});
   copy_rows(contiguous_heads(q).reshape({B * config_.heads * T, D}), queries, rows);
   copy_rows(contiguous_heads(k).reshape({B * config_.kv_heads * T, D}), keys, rows);
-  offered_[static_cast<size_t>(layer)] += B * 2 * T;
+  offered_[static_cast<size_t>(layer)] += B * T * of_token;
 }
 
 Observer QueryKeySampler::observer() {
@@ -106,11 +113,11 @@ void QueryKeySampler::require_enough(int64_t layer) const {
 }
 
 Tensor QueryKeySampler::sample(int64_t layer, int64_t head, int64_t draw) const {
-  require(layer >= 0 && layer < config_.layers && head >= 0 && head < config_.heads && draw >= 0 &&
+  require(layer >= 0 && layer < config_.layers && head >= 0 && head < heads_ && draw >= 0 &&
               draw < options_.draws,
           "no sample for layer {}, head {}, draw {}", layer, head, draw);
   require_enough(layer);
-  const int64_t i = (layer * config_.heads + head) * options_.draws + draw;
+  const int64_t i = (layer * heads_ + head) * options_.draws + draw;
   return samples_.slice(i, i + 1).reshape({options_.samples, config_.head_size});
 }
 

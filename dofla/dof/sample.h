@@ -17,6 +17,7 @@ struct SampleOptions {
   int64_t samples = 0;  // J, per head and draw
   int64_t draws = 1;    // R, independent of each other
   uint64_t seed = 0;
+  int64_t heads = 0;  // that have a sample of their own: key heads; 0: all query heads
 };
 
 // A uniform sample without replacement of a stream of unknown length (Li's algorithm L, 1994):
@@ -43,10 +44,12 @@ class QueryKeySampler {
  public:
   QueryKeySampler(const ModelConfig& config, const SampleOptions& options);
 
-  // Offers every query and key of B sequences to the samples of one layer. Each query head has a
-  // sample of its own, of its queries and of the keys that it attends to. Vectors are offered in
-  // the order sequence, token, query before key, so that neither the split of the sequences into
-  // batches nor the number of threads nor the device changes which are drawn.
+  // Offers every query and key of B sequences to the samples of one layer. Each head has a sample
+  // of its own, of its queries and of the keys that it attends to; a key head pools those of its
+  // query heads, every key as often as there are of them, so that half of the vectors are keys.
+  // Vectors are offered in the order sequence, token, query head, query before key, so that neither
+  // the split of the sequences into batches nor the number of threads nor the device changes which
+  // are drawn.
   void offer(int64_t layer,
              const Tensor& q,   // [B, H, T, D]
              const Tensor& k);  // [B, Hkv, T, D]
@@ -65,6 +68,7 @@ class QueryKeySampler {
 
   ModelConfig config_;
   SampleOptions options_;
+  int64_t heads_;                      // that have a sample of their own
   std::vector<int64_t> offered_;       // vectors per head, one count a layer
   std::vector<Reservoir> reservoirs_;  // [layers, heads, draws]
   Tensor samples_;                     // [layers · heads · draws, J, D], from the first offer on

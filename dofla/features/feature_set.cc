@@ -23,8 +23,8 @@ FeatureSet FeatureSet::clone() const {
   FeatureSet copy = *this;
   for (Features& layer : copy.layers) {
     if (layer.empty()) continue;
-    layer.z = layer.z.clone();
-    layer.log_alpha = layer.log_alpha.clone();
+    for (auto [name, part] : feature_parts(layer))
+      if (part->defined()) *part = part->clone();
   }
   return copy;
 }
@@ -39,8 +39,7 @@ NamedTensors to_tensors(const FeatureSet& set) {
   NamedTensors tensors;
   for (size_t i = 0; i < set.layers.size(); ++i) {
     if (set.layers[i].empty()) continue;
-    tensors.emplace_back(feature_name(i, "z"), set.layers[i].z);
-    tensors.emplace_back(feature_name(i, "log_alpha"), set.layers[i].log_alpha);
+    for (auto& named : named_features(i, set.layers[i])) tensors.push_back(std::move(named));
   }
   for (size_t i = 0; i < set.coordinates.layers.size(); ++i) {
     tensors.emplace_back(feature_name(i, "map"), set.coordinates.layers[i].map);
@@ -66,10 +65,14 @@ FeatureSet from_tensors(const FeatureSetForm& form, const ModelConfig& config,
       continue;
     }
     const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-    set.layers.push_back({.counts = counts,
-                          .z = find_f32(i, "z", {total, size}),
-                          .log_alpha = find_f32(i, "log_alpha", {total}),
-                          .subtract_norm = subtracts_norm(form.map)});
+    Features& layer = set.layers.emplace_back();
+    layer = {.counts = counts,
+             .z = find_f32(i, "z", {total, size}),
+             .log_alpha = find_f32(i, "log_alpha", {total}),
+             .subtract_norm = subtracts_norm(form.map)};
+    if (!is_untied(form.map)) continue;
+    layer.u = find_f32(i, "u", {config.heads / layer.heads() * total, size});
+    layer.norm_weight = find_f32(i, "norm_weight", {layer.heads()});
   }
   return set;
 }

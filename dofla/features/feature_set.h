@@ -24,8 +24,8 @@ struct FeatureSet {
 };
 
 // As tensors of a safetensors file, handles to the set's own: "linear_attention.<layer>.z" and
-// ".log_alpha", and ".map" and ".shift" of coordinates. What else there is to know of a set stands
-// in the configuration beside it.
+// ".log_alpha", where untied also ".u" and ".norm_weight", and ".map" and ".shift" of coordinates.
+// What else there is to know of a set stands in the configuration beside it.
 NamedTensors to_tensors(const FeatureSet& set);
 
 // Reading throws Error on what is missing or misshapen.

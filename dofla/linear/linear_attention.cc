@@ -76,7 +76,7 @@ AttentionGradients LinearAttention::backward(const Heads& heads, const Attention
                                              const GradientBuffers& buffers) const {
   LinearAttentionGradients gradients = linear_attention_backward(
       heads.q, heads.k, heads.v, features_, grad_out, kLinearAttentionChunk, tape, buffers);
-  return {gradients.q, gradients.k, gradients.v, {gradients.z, gradients.log_alpha}};
+  return {gradients.q, gradients.k, gradients.v, gradients.features};
 }
 
 }  // namespace dofla

@@ -18,12 +18,14 @@ constexpr int64_t kVersion = 1;
   fail("{}: {}: {}", (checkpoint.folder() / "config.json").string(), kBlock, reason);
 }
 
-std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, const Json& block) {
+std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, const Json& block,
+                                              FeatureMap map) {
   const ModelConfig& config = checkpoint.config();
+  const int64_t heads = feature_heads(map, config.heads, config.kv_heads);
   const std::string expected = fmt::format(
       "features: expected {} lists of {} whole numbers from 1 to {}, or null for a "
       "layer with softmax attention",
-      config.layers, config.heads, int64_t{1} << 20);
+      config.layers, heads, int64_t{1} << 20);
   const auto found = block.find("features");
   if (found == block.end() || !found->is_array() ||
       static_cast<int64_t>(found->size()) != config.layers)
@@ -34,7 +36,7 @@ std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, cons
       counts.emplace_back();
       continue;
     }
-    if (!layer.is_array() || static_cast<int64_t>(layer.size()) != config.heads)
+    if (!layer.is_array() || static_cast<int64_t>(layer.size()) != heads)
       bad_block(checkpoint, expected);
     std::vector<int64_t>& row = counts.emplace_back();
     for (const Json& count : layer) {
@@ -110,9 +112,9 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
   if (!block.contains("version") || block["version"] != kVersion)
     bad_block(checkpoint,
               fmt::format("version: expected {}; a newer dofla may have written it", kVersion));
-  FeatureSetForm form = {.map = read_name<FeatureMap>(checkpoint, block, "feature_map"),
-                         .coordinates = Coordinates::kRaw,
-                         .counts = read_counts(checkpoint, block)};
+  const auto map = read_name<FeatureMap>(checkpoint, block, "feature_map");
+  FeatureSetForm form = {
+      .map = map, .coordinates = Coordinates::kRaw, .counts = read_counts(checkpoint, block, map)};
   // Students of 0.1.0 know no other coordinates than their teacher's.
   if (block.contains("coordinates"))
     form.coordinates = read_name<Coordinates>(checkpoint, block, "coordinates");
@@ -172,7 +174,7 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
 int64_t state_bytes(const FeatureSet& features) {
   int64_t bytes = 0;
   for (const Features& layer : features.layers)
-    if (!layer.empty()) bytes += new_linear_attention_state(1, layer).bytes();
+    if (!layer.empty()) bytes += linear_state_bytes(layer.total(), layer.z.size(1));
   return bytes;
 }
 

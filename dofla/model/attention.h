@@ -45,16 +45,11 @@ struct Past {
   bool equal = true;   // all have `most`
 };
 
-struct FeatureGradients {
-  Tensor z;          // [ΣM, D]; both undefined for softmax attention, which has no features
-  Tensor log_alpha;  // [ΣM]
-};
-
 struct AttentionGradients {
-  Tensor q;  // [B, H, T, D]
-  Tensor k;  // [B, Hkv, T, D]
-  Tensor v;  // [B, Hkv, T, D]
-  FeatureGradients features;
+  Tensor q;                   // [B, H, T, D]
+  Tensor k;                   // [B, Hkv, T, D]
+  Tensor v;                   // [B, Hkv, T, D]
+  FeatureGradients features;  // all undefined for softmax attention, which has none
 };
 
 class Attention {

@@ -100,8 +100,10 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
   const AttentionGradients inner = block.attention.backward(
       heads, tape.attention, grad_mixed.reshape(tape.attention.out.shape()), buffers);
   if (features != nullptr && features->z.defined()) {
-    add(features->z, inner.features.z);
-    add(features->log_alpha, inner.features.log_alpha);
+    const auto from = feature_parts(inner.features);
+    const auto to = feature_parts(*features);
+    for (size_t part = 0; part < to.size(); ++part)
+      if (to[part].second->defined()) add(*to[part].second, *from[part].second);
   }
   project_heads_backward(block, tape, inner, to.heads, weights);
   Tensor out;

@@ -7,9 +7,11 @@
 namespace dofla {
 namespace {
 
-void append_features(size_t layer, const Tensor& z, const Tensor& log_alpha, NamedTensors& named) {
-  named.emplace_back(feature_name(layer, "z"), z);
-  named.emplace_back(feature_name(layer, "log_alpha"), log_alpha);
+// Of Features or FeatureGradients.
+template <class T>
+void append_features(size_t layer, const T& features, NamedTensors& named) {
+  for (const auto& [part_name, part] : feature_parts(features))
+    if (part->defined()) named.emplace_back(feature_name(layer, part_name), *part);
 }
 
 Tensor zeros_like(const Tensor& tensor) {
@@ -18,8 +20,14 @@ Tensor zeros_like(const Tensor& tensor) {
 
 }  // namespace
 
-std::string feature_name(size_t layer, std::string_view what) {
-  return fmt::format("linear_attention.{}.{}", layer, what);
+std::string feature_name(size_t layer, std::string_view part) {
+  return fmt::format("linear_attention.{}.{}", layer, part);
+}
+
+NamedTensors named_features(size_t layer, const Features& features) {
+  NamedTensors named;
+  append_features(layer, features, named);
+  return named;
 }
 
 void Gradients::clear() {
@@ -36,8 +44,12 @@ Gradients new_gradients(const Transformer& model, Trained what) {
   if (what.weights) gradients.weights = transform(model.weights(), zeros_like);
   for (int64_t i = 0; what.features && i < model.config().layers; ++i) {
     FeatureGradients& layer = gradients.features.emplace_back();
-    if (const Features* features = model.attention(i).features())
-      layer = {zeros_like(features->z), zeros_like(features->log_alpha)};
+    const Features* features = model.attention(i).features();
+    if (features == nullptr) continue;
+    const auto from = feature_parts(*features);
+    const auto to = feature_parts(layer);
+    for (size_t part = 0; part < from.size(); ++part)
+      if (from[part].second->defined()) *to[part].second = zeros_like(*from[part].second);
   }
   return gradients;
 }
@@ -47,7 +59,7 @@ NamedTensors parameters(const Transformer& model, Trained what) {
   if (what.weights) named = model.parameters();
   for (int64_t i = 0; what.features && i < model.config().layers; ++i)
     if (const Features* features = model.attention(i).features())
-      append_features(static_cast<size_t>(i), features->z, features->log_alpha, named);
+      append_features(static_cast<size_t>(i), *features, named);
   return named;
 }
 
@@ -55,8 +67,7 @@ NamedTensors parameters(const Gradients& gradients) {
   NamedTensors named;
   if (gradients.weights) named = gradients.weights->parameters;
   for (size_t i = 0; i < gradients.features.size(); ++i)
-    if (gradients.features[i].z.defined())
-      append_features(i, gradients.features[i].z, gradients.features[i].log_alpha, named);
+    append_features(i, gradients.features[i], named);
   return named;
 }
 

@@ -15,7 +15,7 @@ class Transformer;
 
 struct Trained {
   bool weights = false;   // all of them: fine-tuning
-  bool features = false;  // z and log α of every linear layer
+  bool features = false;  // of every linear layer
 };
 
 // Sums in float32 that every backward adds to.
@@ -30,11 +30,13 @@ Gradients new_gradients(const Transformer& model, Trained what);  // zeros
 
 // What is trained, and its gradients: the same names in the same order. The tensors are handles to
 // the model's own memory; weights can be written once Transformer::make_trainable was called.
-// Weights come under their names in the checkpoint, features as "linear_attention.<layer>.z" and
-// "linear_attention.<layer>.log_alpha".
+// Weights come under their names in the checkpoint, features as "linear_attention.<layer>.z",
+// ".log_alpha" and, where untied, ".u" and ".norm_weight".
 NamedTensors parameters(const Transformer& model, Trained what);
 NamedTensors parameters(const Gradients& gradients);
 
-std::string feature_name(size_t layer, std::string_view what);  // "z" or "log_alpha"
+std::string feature_name(size_t layer, std::string_view part);
+// The parts of a layer's features under those names.
+NamedTensors named_features(size_t layer, const Features& features);
 
 }  // namespace dofla

@@ -1,6 +1,5 @@
 #include "dofla/model/identity.h"
 
-#include "dofla/checkpoint/config_fields.h"
 #include "dofla/core/error.h"
 
 namespace dofla {
@@ -26,6 +25,14 @@ ModelIdentity read_identity(const Json& json, std::string_view where) {
   const auto model_type = fields.text("model_type");
   if (!model_type) fields.refuse("model_type", "missing");
   return {*model_type, fields.size("layers"), fields.size("heads"), fields.size("head_size")};
+}
+
+int64_t read_feature_heads(const ConfigFields& fields, const ModelIdentity& model) {
+  const int64_t heads = fields.optional_size("feature_heads").value_or(model.heads);
+  if (model.heads % heads != 0)
+    fields.refuse("feature_heads",
+                  fmt::format("{} do not divide the model's {} heads", heads, model.heads));
+  return heads;
 }
 
 }  // namespace dofla

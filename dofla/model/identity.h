@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "dofla/checkpoint/config_fields.h"
 #include "dofla/checkpoint/hf_config.h"
 #include "dofla/core/json.h"
 
@@ -25,5 +26,10 @@ std::string to_string(const ModelIdentity& model);  // "gpt2 with 12 layers of 1
 Json to_json(const ModelIdentity& model);
 // Throws Error "where: field: …" on anything missing or out of range.
 ModelIdentity read_identity(const Json& json, std::string_view where);
+
+// The heads of a layer that a table or plan has something for, "feature_heads": all of them where
+// the field is missing, as in files of version 0.1. Throws Error unless it divides the model's
+// heads.
+int64_t read_feature_heads(const ConfigFields& fields, const ModelIdentity& model);
 
 }  // namespace dofla

@@ -18,10 +18,7 @@ double FeatureLoss::total() const {
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
                          const FeatureLossOptions& options) {
-  require_heads(q, features, "feature loss: q");
-  require_shape(q, {q.size(0), features.heads(), q.size(2), q.size(3)}, "feature loss: q");
-  require_heads(k, features, "feature loss: k");
-  require_shape(k, {q.size(0), k.size(1), q.size(2), q.size(3)}, "feature loss: k");
+  require_queries_and_keys(q, k, features, "feature loss: q", "feature loss: k");
   require(q.size(0) >= 1 && q.size(2) >= 1, "feature loss: no tokens in q {}",
           to_string(q.shape()));
   return backend(q.device()).feature_loss(q, k, features, options);

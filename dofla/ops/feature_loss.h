@@ -1,5 +1,5 @@
 // The layerwise objectives: how far K̂(q, k) = Σ_m φ̃_m(q) φ̃_m(k) is from K(q, k) = exp(q·k/√d) on
-// the queries and keys of a layer, with gradients for z and log α. With p and p̂ the rows of K and K̂
+// the queries and keys of a layer, with gradients of the features. With p and p̂ the rows of K and K̂
 // divided by their sums, and every sum over the pairs that the mask keeps,
 //   softmax        −1/(B T) Σ p log p̂
 //   l2              1/(B T) Σ (K − K̂)² / s²
@@ -28,9 +28,8 @@ struct FeatureLossOptions {
 };
 
 struct FeatureLoss {
-  Tensor per_head;        // [H] in F64
-  Tensor grad_z;          // [ΣM, D]
-  Tensor grad_log_alpha;  // [ΣM]
+  Tensor per_head;  // [H] in F64, a query head each
+  FeatureGradients grad;
 
   double total() const;  // the sum over heads, which the gradients belong to
 };

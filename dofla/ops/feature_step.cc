@@ -10,22 +10,32 @@ const FeatureStepBackend& backend(const Device& device) {
 }  // namespace
 
 FeatureMoments new_feature_moments(const Features& features) {
-  return {new_adam_moments(features.z), new_adam_moments(features.log_alpha)};
+  FeatureMoments moments;
+  const auto parts = feature_parts(features);
+  const auto to = feature_parts(moments);
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].second->defined()) *to[i].second = new_adam_moments(*parts[i].second);
+  return moments;
 }
 
-Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad_log_alpha,
+Tensor feature_step(const Tensor& loss, const FeatureGradients& grad,
                     const FeatureStepOptions& options, FeatureMoments& moments,
                     Features& features) {
   require_valid(features, features.z.size(1));
-  require_shape(loss, {features.heads()}, "feature step: loss");
+  require_shape(loss, {features.query_heads()}, "feature step: loss");
   require(loss.dtype() == DType::kF64, "feature step: loss: expected F64, found {}",
           name(loss.dtype()));
-  require_shape(grad_z, features.z.shape(), "feature step: gradient of z");
-  require_shape(grad_log_alpha, features.log_alpha.shape(), "feature step: gradient of log alpha");
-  ++moments.z.steps;
-  ++moments.log_alpha.steps;
-  return backend(features.z.device())
-      .feature_step(loss, grad_z, grad_log_alpha, options, moments, features);
+  const auto parts = feature_parts(features);
+  const auto gradients = feature_parts(grad);
+  const auto moment = feature_parts(moments);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Tensor& part = *parts[i].second;
+    if (!part.defined()) continue;
+    require_shape(*gradients[i].second, part.shape(),
+                  fmt::format("feature step: gradient of {}", parts[i].first));
+    ++moment[i].second->steps;
+  }
+  return backend(features.z.device()).feature_step(loss, grad, options, moments, features);
 }
 
 }  // namespace dofla

@@ -8,10 +8,7 @@ namespace {
 
 void require_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                     int64_t chunk) {
-  require_heads(q, features, "linear attention: q");
-  require_shape(q, {q.size(0), features.heads(), q.size(2), q.size(3)}, "linear attention: q");
-  require_heads(k, features, "linear attention: k");
-  require_shape(k, {q.size(0), k.size(1), q.size(2), q.size(3)}, "linear attention: k");
+  require_queries_and_keys(q, k, features, "linear attention: q", "linear attention: k");
   require_shape(v, k.shape(), "linear attention: v");
   require(v.dtype() == q.dtype(), "linear attention: v: expected {}, found {}", name(q.dtype()),
           name(v.dtype()));

@@ -13,8 +13,9 @@
 
 namespace dofla {
 
-// What a layer remembers of the tokens seen so far. Plain tensors: save them as they are, and
-// restore by filling the struct again.
+// What a layer remembers of the tokens seen so far: of every query head, or, if features are
+// untied, of every key head. Plain tensors: save them as they are, and restore by filling the
+// struct again.
 struct LinearAttentionState {
   Tensor log_max;  // [B, ΣM] F32: max_j log φ̃_m(k_j); -inf before the first token
   Tensor a;        // [B, ΣM] F32: Σ_j exp(log φ̃_m(k_j) − log_max)
@@ -24,6 +25,11 @@ struct LinearAttentionState {
   // An independent copy to roll back to, or several: a batch of so many times B.
   LinearAttentionState fork(int64_t copies = 1) const;
 };
+
+// What a state of M features and head width D takes.
+constexpr int64_t linear_state_bytes(int64_t features, int64_t width) {
+  return features * (width + 2) * static_cast<int64_t>(sizeof(float));
+}
 
 LinearAttentionState new_linear_attention_state(int64_t batch, const Features& features);
 
@@ -48,11 +54,10 @@ Tensor linear_attention_step(const Tensor& q,  // [B, H, 1, D]
                              const Features& features, LinearAttentionState& state);
 
 struct LinearAttentionGradients {
-  Tensor q;          // [B, H, T, D]
-  Tensor k;          // [B, Hkv, T, D]
-  Tensor v;          // [B, Hkv, T, D]
-  Tensor z;          // [ΣM, D]
-  Tensor log_alpha;  // [ΣM]
+  Tensor q;  // [B, H, T, D]
+  Tensor k;  // [B, Hkv, T, D]
+  Tensor v;  // [B, Hkv, T, D]
+  FeatureGradients features;
 };
 
 // Gradients of a whole sequence, from the forward's tape and in the given buffers, as

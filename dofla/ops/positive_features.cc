@@ -4,9 +4,9 @@
 
 namespace dofla {
 
-Tensor log_positive_features(const Tensor& x, const Features& features) {
+Tensor log_positive_features(const Tensor& x, const Features& features, FeatureSide side) {
   require_heads(x, features, "positive features: x");
-  return cpu::log_positive_features(x, features);
+  return cpu::log_positive_features(x, features, side);
 }
 
 }  // namespace dofla

@@ -12,8 +12,8 @@ namespace {
 std::string fingerprint(const FeatureSet& features) {
   Fingerprint hash;
   for (const Features& layer : features.layers)
-    for (const Tensor* tensor : {&layer.z, &layer.log_alpha})
-      for (int64_t i = 0; i < tensor->count(); ++i)
+    for (const auto& [part, tensor] : feature_parts(layer))
+      for (int64_t i = 0; tensor->defined() && i < tensor->count(); ++i)
         hash.add(std::bit_cast<uint32_t>(tensor->data<float>()[i]));
   return hash.text();
 }
@@ -46,12 +46,13 @@ void add_training_settings(const Recipe& recipe, Json& settings) {
     settings["mask"] = name(layerwise->mask);
   settings["lr_z"] = recipe.train.lr_z;
   settings["lr_alpha"] = recipe.train.lr_alpha;
+  if (is_untied(recipe.features)) settings["lr_norm"] = recipe.train.lr_norm;
 }
 
 }  // namespace
 
 bool DistillOptions::draws_by_leverage() const {
-  return !std::holds_alternative<StudentFeatures>(plan) && recipe.features == FeatureMap::kPrf &&
+  return !std::holds_alternative<StudentFeatures>(plan) && takes_init(recipe.features) &&
          recipe.init == FeatureInit::kLeverage;
 }
 
@@ -112,8 +113,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
     settings["gram"] = name(dof.gram);
   }
   if (options.measures_dof()) settings["draws"] = dof.draws;
-  if (drawn && options.recipe.features == FeatureMap::kPrf)
-    settings["init"] = name(options.recipe.init);
+  if (drawn && takes_init(options.recipe.features)) settings["init"] = name(options.recipe.init);
   add_training_settings(options.recipe, settings);
   settings.update(options.about);
   return settings;

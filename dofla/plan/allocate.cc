@@ -111,6 +111,7 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
           "power has no effect with strategy {}; it is for {}", name(options.strategy),
           name(PlanStrategy::kDofHead));
   DimensionPlan plan = {.model = table.model,
+                        .feature_heads = table.feature_heads,
                         .strategy = options.strategy,
                         .cost = options.cost.value_or(table.model.head_size),
                         .lambda = lambda.value_or(table.lambda),
@@ -122,7 +123,7 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
     fail("power: expected 0 or more, found {}", plan.power);
   const std::vector<DofRow> rows = degrees_of_freedom(table, plan.lambda);
   if (options.strategy == PlanStrategy::kFix) {
-    plan.heads = fixed_plan(table.model, plan.cost).heads;
+    plan.heads = fixed_plan(table.model, plan.cost, table.feature_heads).heads;
   } else if (options.strategy == PlanStrategy::kDofHead) {
     plan.heads = allocate_each_head(rows, plan.cost, plan.power);
   } else {
@@ -131,19 +132,20 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
     std::vector<int64_t> layers = allocate_layers(largest, plan.cost);
     if (options.strategy == PlanStrategy::kDofClip)
       for (int64_t& M : layers) M = std::min(M, table.model.head_size);
-    plan.heads = same_for_all_heads(layers, table.model.heads);
+    plan.heads = same_for_all_heads(layers, table.heads_in_layer());
   }
   return plan;
 }
 
-DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost) {
+DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost, int64_t feature_heads) {
   const std::vector<int64_t> layers(static_cast<size_t>(model.layers), cost);
   return {.model = model,
+          .feature_heads = feature_heads,
           .strategy = PlanStrategy::kFix,
           .cost = cost,
           .lambda = kDefaultLambda,
           .power = 1,
-          .heads = same_for_all_heads(layers, model.heads)};
+          .heads = same_for_all_heads(layers, feature_heads > 0 ? feature_heads : model.heads)};
 }
 
 int64_t features_required(double dof, double delta, double t) {

@@ -25,7 +25,8 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
                        std::optional<double> lambda = {});
 
 // The plan of strategy fix, for which nothing has to be measured: M = C everywhere.
-DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost);
+// `feature_heads` as in DimensionPlan.
+DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost, int64_t feature_heads = 0);
 
 // M_s = round(C · N_s / mean N), at least 1. The sum exceeds S·C by at most S/2, which is what
 // rounding can do: where the least M of 1 would add more, the largest M give it back.

@@ -8,6 +8,7 @@
 #include "dofla/checkpoint/config_fields.h"
 #include "dofla/core/error.h"
 #include "dofla/core/saved_json.h"
+#include "dofla/ops/linear_attention.h"
 
 namespace dofla {
 namespace {
@@ -24,17 +25,17 @@ int64_t read_dimension(const Json& entry, const std::string& where) {
   return entry.get<int64_t>();
 }
 
-std::vector<std::vector<int64_t>> read_heads(const Json& json, const ModelIdentity& model,
+std::vector<std::vector<int64_t>> read_heads(const Json& json, int64_t layers, int64_t heads,
                                              const std::string& where) {
   std::vector<std::vector<int64_t>> out;
-  for (const Json& layer : array_field(json, "heads", model.layers, where)) {
+  for (const Json& layer : array_field(json, "heads", layers, where)) {
     const std::string in_layer = fmt::format("{}: heads: layer {}", where, out.size() + 1);
     if (layer.is_null()) {
       out.emplace_back();
       continue;
     }
-    if (!layer.is_array() || layer.size() != static_cast<size_t>(model.heads))
-      fail("{}: expected {} dimensions, found {}", in_layer, model.heads, excerpt(layer));
+    if (!layer.is_array() || layer.size() != static_cast<size_t>(heads))
+      fail("{}: expected {} dimensions, found {}", in_layer, heads, excerpt(layer));
     out.emplace_back();
     for (const Json& entry : layer) out.back().push_back(read_dimension(entry, in_layer));
   }
@@ -42,6 +43,13 @@ std::vector<std::vector<int64_t>> read_heads(const Json& json, const ModelIdenti
 }
 
 }  // namespace
+
+int64_t DimensionPlan::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& layer : heads)
+    for (const int64_t M : layer) bytes += linear_state_bytes(M, model.head_size);
+  return bytes;
+}
 
 double DimensionPlan::mean() const {
   int64_t sum = 0, count = 0;
@@ -64,11 +72,18 @@ std::vector<int64_t> DimensionPlan::dims() const {
   return out;
 }
 
-void require_fits(const DimensionPlan& plan, const ModelConfig& config) {
+void require_fits(const DimensionPlan& plan, const ModelConfig& config, FeatureMap features) {
   const ModelIdentity model = identity_of(config);
   if (plan.model != model)
     fail("the plan is for {}, but the model is {}: make a plan from this model's dof.json",
          to_string(plan.model), to_string(model));
+  const int64_t heads = feature_heads(features, config.heads, config.kv_heads);
+  if (plan.heads_in_layer() != heads)
+    fail(
+        "the plan is for {} heads a layer, but {} features belong to the {} {} heads: make it from "
+        "what dofla dof --features {} saves",
+        plan.heads_in_layer(), name(features), heads, is_untied(features) ? "key" : "query",
+        name(features));
 }
 
 // What an empty layer has instead of numbers.
@@ -87,8 +102,10 @@ Json to_json(const DimensionPlan& plan) {
                {"cost", plan.cost},
                {"lambda", plan.lambda},
                {"model", to_json(plan.model)},
+               {"feature_heads", plan.heads_in_layer()},
                {"dims", or_null(plan.dims(), plan)},
-               {"mean", plan.mean()}};
+               {"mean", plan.mean()},
+               {"state_bytes", plan.state_bytes()}};
   if (plan.strategy == PlanStrategy::kDofHead) {
     json["power"] = plan.power;
     json["heads"] = or_null(plan.heads, plan);
@@ -109,6 +126,7 @@ DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
   DimensionPlan plan;
   if (!json.contains("model")) fields.refuse("model", "missing");
   plan.model = read_identity(json["model"], where + ": model");
+  plan.feature_heads = read_feature_heads(fields, plan.model);
   const auto strategy = find_named<PlanStrategy>(fields.text("strategy").value_or(""));
   if (!strategy) fields.refuse("strategy", "expected " + one_of_names<PlanStrategy>());
   plan.strategy = *strategy;
@@ -117,7 +135,7 @@ DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
   const Json& dims = array_field(json, "dims", plan.model.layers, where);
   if (plan.strategy == PlanStrategy::kDofHead) {
     plan.power = fields.number("power").value_or(1);
-    plan.heads = read_heads(json, plan.model, where);
+    plan.heads = read_heads(json, plan.model.layers, plan.heads_in_layer(), where);
   } else {
     // heads × layers is bounded by what is there: the file has one entry a layer.
     constexpr int64_t kMostHeads = 1 << 16;
@@ -126,7 +144,7 @@ DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
     for (const Json& entry : dims) {
       plan.heads.emplace_back();
       if (!entry.is_null())
-        plan.heads.back().assign(static_cast<size_t>(plan.model.heads),
+        plan.heads.back().assign(static_cast<size_t>(plan.heads_in_layer()),
                                  read_dimension(entry, where + ": dims"));
     }
   }

@@ -7,6 +7,7 @@
 
 #include "dofla/core/json.h"
 #include "dofla/core/names.h"
+#include "dofla/features/feature_map.h"
 #include "dofla/model/identity.h"
 
 namespace dofla {
@@ -30,6 +31,7 @@ struct DimensionPlan {
   static constexpr int64_t kLargestDimension = int64_t{1} << 20;
 
   ModelIdentity model;
+  int64_t feature_heads = 0;  // heads of a layer that have features: key heads; 0: all query heads
   PlanStrategy strategy = PlanStrategy::kFix;
   int64_t cost = 0;                         // C: the mean M that was asked for
   double lambda = 0;                        // that the degrees of freedom were taken at
@@ -37,14 +39,18 @@ struct DimensionPlan {
   std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]; none for a layer that keeps its
                                             // softmax attention
 
+  int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
+  int64_t state_bytes() const;        // of a sequence, in all layers together
   double mean() const;                // over the heads that have features
   std::vector<int64_t> dims() const;  // one M a layer: its heads' M, or their mean, rounded, or 0
 };
 
-// Throws Error unless the plan is for a model of this family and shape.
-void require_fits(const DimensionPlan& plan, const ModelConfig& config);
+// Throws Error unless the plan is for a model of this family and shape, and for the heads that
+// these features belong to.
+void require_fits(const DimensionPlan& plan, const ModelConfig& config, FeatureMap features);
 
-// {"format":"dofla.plan",…,"strategy","cost","lambda","model","dims","mean"}, and for kDofHead
+// {"format":"dofla.plan",…,"strategy","cost","lambda","model","feature_heads","dims","mean",
+// "state_bytes"}, and for kDofHead
 // "power" and "heads"; a layer that keeps its softmax attention has null there. Loading trusts
 // nothing in the file and throws Error "path: …".
 Json to_json(const DimensionPlan& plan);

@@ -110,7 +110,7 @@ std::optional<std::string> task_from_name(const std::string& name) {
 
 std::optional<FeatureMap> baseline_from_name(const std::string& name) {
   const auto map = find_named<FeatureMap>(name);
-  return map == FeatureMap::kPrf ? std::nullopt : map;
+  return !map || takes_init(*map) ? std::nullopt : map;
 }
 
 void read_dof(const Json& json, const std::string& where, Suite& suite) {

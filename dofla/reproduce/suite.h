@@ -54,7 +54,7 @@ struct Suite {
   std::map<std::string, LearningRates> learning_rates;  // by loss, or "dijiang"
   std::optional<EqualTime> equal_time;
 
-  DofOptions dof;
+  DofOptions dof = {.features = FeatureMap::kPrf};  // the paper's, and those of its students
   int64_t dof_sequences = kDofSequences;  // windows that the degrees of freedom are measured on
   double power = 0.5;                     // of them, for dof-head
 

@@ -54,7 +54,7 @@ TEST_F(DistillCli, MakesACompleteModelFolder) {
   EXPECT_THAT(page, HasSubstr("the entropy of the teacher"));
 
   EXPECT_EQ(info["model_type"], "gpt2");
-  EXPECT_EQ(info["linear_attention"]["feature_map"], "prf");
+  EXPECT_EQ(info["linear_attention"]["feature_map"], "untied");
   const Json compared = json({"evaluate", out, "--teacher", model, "--ids", ids()});
   EXPECT_GT(compared["kl"], 0);
   EXPECT_EQ(compared["attention_error"].size(), layers);

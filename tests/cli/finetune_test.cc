@@ -82,7 +82,7 @@ TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
   EXPECT_THAT(result.out, HasSubstr("\nbefore "));
   EXPECT_THAT(result.out, HasSubstr("\n1 kept "));
   EXPECT_THAT(result.out, HasSubstr("\n2 "));
-  EXPECT_EQ(json({"inspect", out})["linear_attention"]["feature_map"], "prf");
+  EXPECT_EQ(json({"inspect", out})["linear_attention"]["feature_map"], "untied");
 }
 
 TEST_F(FinetuneCli, LearnsFromText) {

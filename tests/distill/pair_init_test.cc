@@ -1,5 +1,6 @@
 #include "dofla/distill/pair_init.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -49,6 +50,30 @@ TEST(PairInit, EveryFeatureIsAQueryPlusAKeyItSees) {
     for (int64_t c = 0; c < 4; ++c) square += double{z[c]} * z[c];
     EXPECT_NEAR(std::as_const(features.log_alpha).data<float>()[m], -square / 2, 1e-5);
   }
+}
+
+// The features of a key head come from the pairs of all its query heads, which start alike.
+TEST(PairInit, AGroupDrawsFromAllItsQueryHeads) {
+  const Tensor q = random_heads(2, 9, 1), k = random_heads(1, 9, 2);
+  PairSampler sampler(fixed_plan(kModel, 20, 1), 1, 5);
+  sampler.offer(0, q, k);
+  const FeatureSet set = sampler.features(FeatureMap::kUntied);
+  EXPECT_EQ(set.map, FeatureMap::kUntied);
+  const Features& features = set.layers[0];
+  ASSERT_EQ(features.counts, std::vector<int64_t>{20});
+  ASSERT_EQ(features.group(), 2);
+  int64_t of_first = 0, of_second = 0;
+  for (int64_t m = 0; m < 20; ++m) {
+    const float* z = features.z.data<float>() + 4 * m;
+    const bool first = is_pair(z, q, k, 0), second = is_pair(z, q, k, 1);
+    EXPECT_TRUE(first || second) << m;
+    of_first += first, of_second += second;
+    for (int64_t head = 0; head < 2; ++head)
+      EXPECT_TRUE(std::equal(z, z + 4, features.u.data<float>() + (head * 20 + m) * 4));
+  }
+  EXPECT_GT(of_first, 3);
+  EXPECT_GT(of_second, 3);
+  EXPECT_EQ(features.norm_weight.data<float>()[0], 1);
 }
 
 TEST(PairInit, AKeyThatTakesAllTheAttentionIsTheOneDrawn) {

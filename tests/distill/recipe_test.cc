@@ -16,13 +16,16 @@ void expect_refused(const RecipeOptions& options, const std::string& part) {
 
 TEST(Recipe, FillsInWhatIsLeftOut) {
   const Recipe recipe = make_recipe();
-  EXPECT_EQ(recipe.features, FeatureMap::kPrf);
+  EXPECT_EQ(recipe.features, FeatureMap::kUntied);
   EXPECT_EQ(recipe.init, FeatureInit::kPairs);
   EXPECT_EQ(kind_of(recipe.loss), LossKind::kSoftmax);
   EXPECT_EQ(std::get<FeatureLossOptions>(recipe.loss).mask, PairMask::kCausal);
   EXPECT_EQ(recipe.train.steps, 400);
   EXPECT_EQ(recipe.train.lr_z, 0.05);
   EXPECT_EQ(recipe.train.lr_alpha, 0.2);
+  EXPECT_EQ(recipe.train.lr_norm, 0.01);
+  EXPECT_EQ(make_recipe({.lr_norm = 0.5}).train.lr_norm, 0.5);
+  EXPECT_EQ(make_recipe({.features = FeatureMap::kPrf}).train.lr_norm, 0);
 }
 
 TEST(Recipe, L2TakesSmallerSteps) {
@@ -64,6 +67,7 @@ TEST(Recipe, RefusesWhatHasNoEffect) {
   expect_refused({.features = kDijiang, .loss = LossKind::kSoftmax}, "loss softmax has no effect");
   expect_refused({.features = kDijiang, .mask = PairMask::kFull}, "mask has no effect");
   expect_refused({.features = kDijiang, .lr_z = 1}, "learning rate of z has no effect");
+  expect_refused({.features = FeatureMap::kPrf, .lr_norm = 1}, "learning rate of η has no effect");
   expect_refused({.loss = LossKind::kDirect, .mask = PairMask::kCausal}, "mask has no effect");
   expect_refused({.loss = LossKind::kL2, .recompute = true}, "recompute has no effect");
 }

@@ -30,10 +30,12 @@ class LayerwiseTraining : public testing::Test {
     for (int64_t i = 0; i < text.count(); ++i) text.data<int64_t>()[i] = 3 + i * 131 % 500;
     return text;
   }
-  FeatureSet start(int64_t cost = 6) const {
-    PairSampler pairs(fixed_plan(identity_of(teacher.config()), cost), 1, 7);
+  FeatureSet start(int64_t cost = 6, FeatureMap map = FeatureMap::kPrf) const {
+    const ModelConfig& config = teacher.config();
+    const int64_t heads = feature_heads(map, config.heads, config.kv_heads);
+    PairSampler pairs(fixed_plan(identity_of(config), cost, heads), 1, 7);
     teacher.forward(ids.slice(0, 1), {.state = nullptr, .observer = pairs.observer()});
-    return pairs.features();
+    return pairs.features(map);
   }
   static TrainOptions options(int64_t steps) {
     TrainOptions how;
@@ -48,26 +50,34 @@ void expect_same(const FeatureSet& a, const FeatureSet& b) {
     return std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.bytes())) == 0;
   };
   for (size_t i = 0; i < a.layers.size(); ++i) {
-    EXPECT_TRUE(same(a.layers[i].z, b.layers[i].z)) << "layer " << i;
-    EXPECT_TRUE(same(a.layers[i].log_alpha, b.layers[i].log_alpha)) << "layer " << i;
+    const auto of_a = feature_parts(a.layers[i]);
+    const auto of_b = feature_parts(b.layers[i]);
+    for (size_t part = 0; part < of_a.size(); ++part) {
+      ASSERT_EQ(of_a[part].second->defined(), of_b[part].second->defined());
+      if (of_a[part].second->defined())
+        EXPECT_TRUE(same(*of_a[part].second, *of_b[part].second))
+            << "layer " << i << ", " << of_a[part].first;
+    }
   }
 }
 
 TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
-  for (const auto kind :
-       {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse})
-    for (const auto mask : {PairMask::kCausal, PairMask::kFull}) {
-      TrainOptions how = options(60);
-      how.lr_z = 0.002;
-      how.lr_alpha = 0.02;
-      FeatureTrainer trainer(start(), layerwise_objective(teacher, {kind, mask}), how);
-      for (int64_t i = 0; i < how.steps; ++i) trainer.step(ids);
-      const TrainingHistory& history = trainer.history();
-      EXPECT_TRUE(history.skipped.empty());
-      for (size_t layer = 0; layer < history.loss.front().size(); ++layer)
-        EXPECT_LT(history.loss.back()[layer], history.loss.front()[layer])
-            << "loss " << static_cast<int>(kind) << " layer " << layer;
-    }
+  for (const FeatureMap map : {FeatureMap::kPrf, FeatureMap::kUntied})
+    for (const auto kind :
+         {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse})
+      for (const auto mask : {PairMask::kCausal, PairMask::kFull}) {
+        TrainOptions how = options(60);
+        how.lr_z = 0.002;
+        how.lr_alpha = 0.02;
+        if (is_untied(map)) how.lr_norm = 0.002;
+        FeatureTrainer trainer(start(6, map), layerwise_objective(teacher, {kind, mask}), how);
+        for (int64_t i = 0; i < how.steps; ++i) trainer.step(ids);
+        const TrainingHistory& history = trainer.history();
+        EXPECT_TRUE(history.skipped.empty());
+        for (size_t layer = 0; layer < history.loss.front().size(); ++layer)
+          EXPECT_LT(history.loss.back()[layer], history.loss.front()[layer])
+              << name(map) << ", loss " << static_cast<int>(kind) << " layer " << layer;
+      }
 }
 
 // The same gradients at every step, and losses as told.
@@ -77,11 +87,11 @@ Objective scripted(std::vector<double> losses) {
                                              const Objective::Take& take) mutable {
     for (size_t i = 0; i < features.layers.size(); ++i) {
       const Features& layer = features.layers[i];
-      FeatureLoss loss = {Tensor({layer.heads()}, DType::kF64), Tensor(layer.z.shape()),
-                          Tensor(layer.log_alpha.shape())};
+      FeatureLoss loss = {Tensor({layer.heads()}, DType::kF64),
+                          {Tensor(layer.z.shape()), Tensor(layer.log_alpha.shape())}};
       std::fill_n(loss.per_head.data<double>(), loss.per_head.count(), losses[step]);
-      std::fill_n(loss.grad_z.data<float>(), loss.grad_z.count(), 1.0f);
-      std::fill_n(loss.grad_log_alpha.data<float>(), loss.grad_log_alpha.count(), -1.0f);
+      std::fill_n(loss.grad.z.data<float>(), loss.grad.z.count(), 1.0f);
+      std::fill_n(loss.grad.log_alpha.data<float>(), loss.grad.log_alpha.count(), -1.0f);
       take(static_cast<int64_t>(i), loss);
     }
     ++step;
@@ -117,19 +127,40 @@ TEST_F(LayerwiseTraining, ALossThatRunsAwayIsTold) {
 }
 
 TEST_F(LayerwiseTraining, AResumedRunEndsInTheSameBits) {
-  const test::ScratchFolder scratch;
-  const fs::path file = scratch.path() / "run.training";
-  FeatureTrainer whole(start(), layerwise, options(8));
-  for (int64_t i = 0; i < 8; ++i) {
-    whole.step(ids);
-    if (i == 4) whole.save(file, run);
+  for (const FeatureMap map : {FeatureMap::kPrf, FeatureMap::kUntied}) {
+    const test::ScratchFolder scratch;
+    const fs::path file = scratch.path() / "run.training";
+    TrainOptions how = options(8);
+    if (is_untied(map)) how.lr_norm = 0.01;
+    FeatureTrainer whole(start(6, map), layerwise, how);
+    for (int64_t i = 0; i < 8; ++i) {
+      whole.step(ids);
+      if (i == 4) whole.save(file, run);
+    }
+    FeatureTrainer resumed(start(6, map), layerwise, how);
+    resumed.restore(file, run);
+    EXPECT_EQ(resumed.steps_done(), 5);
+    while (resumed.steps_done() < 8) resumed.step(ids);
+    expect_same(resumed.features(), whole.features());
+    EXPECT_EQ(resumed.history().loss, whole.history().loss);
   }
-  FeatureTrainer resumed(start(), layerwise, options(8));
-  resumed.restore(file, run);
-  EXPECT_EQ(resumed.steps_done(), 5);
-  while (resumed.steps_done() < 8) resumed.step(ids);
-  expect_same(resumed.features(), whole.features());
-  EXPECT_EQ(resumed.history().loss, whole.history().loss);
+}
+
+// Everything that untied features have learns: query heads of a group come apart, η leaves 1.
+TEST_F(LayerwiseTraining, UntiedFeaturesComeApart) {
+  TrainOptions how = options(3);
+  how.lr_norm = 0.01;
+  FeatureTrainer trainer(start(6, FeatureMap::kUntied), layerwise, how);
+  for (int64_t i = 0; i < 3; ++i) trainer.step(ids);
+  const Features& layer = trainer.features().layers[1];
+  ASSERT_EQ(layer.heads(), teacher.config().kv_heads);
+  ASSERT_GT(layer.group(), 1);
+  for (int64_t i = 0; i < layer.heads(); ++i) EXPECT_NE(layer.norm_weight.data<float>()[i], 1);
+  const float* u = layer.u.data<float>();
+  const float* z = layer.z.data<float>();
+  const int64_t rows = 6 * layer.z.size(1);
+  EXPECT_FALSE(std::equal(u, u + rows, u + rows)) << "two query heads are the same";
+  EXPECT_FALSE(std::equal(u, u + rows, z)) << "queries are as keys";
 }
 
 // Layers that keep their softmax attention are left alone; the others learn what they learn beside

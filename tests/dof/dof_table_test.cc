@@ -194,7 +194,14 @@ TEST_F(DofTableFile, RefusesDamage) {
   expect_refused([](Json& j) { j["seed"] = -1; }, "seed");
   expect_refused([](Json& j) { j["draws"] = 1 << 28; }, "spectra");
   expect_refused([](Json& j) { j["model"]["layers"] = 4; }, "expected 4 entries, found 3");
-  expect_refused([](Json& j) { j["model"]["heads"] = 3; }, "expected 3 entries, found 2");
+  expect_refused([](Json& j) { j["model"]["heads"] = 3; }, "feature_heads: 2 do not divide");
+  expect_refused([](Json& j) { j["feature_heads"] = 1; }, "expected 1 entries, found 2");
+  expect_refused(  // as files of version 0.1 are
+      [](Json& j) {
+        j.erase("feature_heads");
+        j["model"]["heads"] = 3;
+      },
+      "expected 3 entries, found 2");
   const auto spectrum = [](Json& j) -> Json& { return j["layers"][1]["heads"][0]["spectra"][1]; };
   expect_refused([&](Json& j) { spectrum(j)[0] = -1; }, "layer 2, head 1");
   expect_refused([&](Json& j) { spectrum(j)[0] = nullptr; }, "layer 2, head 1");  // NaN in JSON

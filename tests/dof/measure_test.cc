@@ -55,6 +55,7 @@ TEST(MeasureDof, AgreesWithTheQueriesAndKeysOfTransformers) {
     options.samples = 2 * tokens;
     options.draws = 1;
     options.lambda = 0x1p-8;
+    options.features = FeatureMap::kPrf;
     const DofTable table = measure_dof(teacher.model, teacher.sequences, options, 5);
     const auto rows = degrees_of_freedom(table, table.lambda);
     for (int64_t s = 0; s < table.model.layers; ++s)
@@ -67,6 +68,30 @@ TEST(MeasureDof, AgreesWithTheQueriesAndKeysOfTransformers) {
                     1e-5 * (1 + largest) * expected)
             << name << " layer " << s << " head " << h;
       }
+  }
+}
+
+// A key head's Gram matrix is of the queries of all its query heads, and of its keys as many times.
+TEST(MeasureDof, AKeyHeadPoolsTheVectorsOfItsQueryHeads) {
+  const Teacher teacher("qwen3");
+  const ModelConfig& config = teacher.model.config();
+  const int64_t group = config.heads / config.kv_heads;
+  ASSERT_GT(group, 1);
+  const auto tokens = static_cast<int64_t>(teacher.sequences.size() * teacher.sequences[0].size());
+  const DofTable table =
+      measure_dof(teacher.model, teacher.sequences,
+                  {.samples = 2 * tokens * group, .draws = 1, .features = FeatureMap::kUntied}, 5);
+  const auto rows = degrees_of_freedom(table, table.lambda);
+  for (int64_t g = 0; g < config.kv_heads; ++g) {
+    Tensor pooled({2 * tokens * group, config.head_size});
+    for (int64_t i = 0; i < group; ++i)
+      pooled.slice(2 * tokens * i, 2 * tokens * (i + 1))
+          .assign(vectors_of(teacher, 0, g * group + i));
+    const auto expected = static_cast<double>(
+        reference::degrees_of_freedom(reference::gram(pooled, GramScale::kTrace), 0x1p-8L));
+    const auto largest = static_cast<double>(reference::log_divisor(pooled, GramScale::kMax));
+    EXPECT_NEAR(rows[0].heads[static_cast<size_t>(g)].mean, expected,
+                1e-5 * (1 + largest) * expected);
   }
 }
 
@@ -88,8 +113,11 @@ TEST(MeasureDof, SameForASeedWhateverTheNumberOfThreads) {
 
 TEST(MeasureDof, TellsWhatItMeasured) {
   const Teacher teacher("llama");
-  const DofOptions options = {
-      .samples = 20, .draws = 2, .gram = GramScale::kMax, .lambda = 0x1p-20};
+  const DofOptions options = {.samples = 20,
+                              .draws = 2,
+                              .gram = GramScale::kMax,
+                              .lambda = 0x1p-20,
+                              .features = FeatureMap::kUntied};
   std::map<std::string, int64_t> done;
   const DofTable table = measure_dof(
       teacher.model, teacher.sequences, options, 3,
@@ -102,7 +130,9 @@ TEST(MeasureDof, TellsWhatItMeasured) {
   EXPECT_EQ(table.sequences, static_cast<int64_t>(teacher.sequences.size()));
   EXPECT_EQ(table.length, static_cast<int64_t>(teacher.sequences[0].size()));
   EXPECT_EQ(table.seed, 3u);
-  const int64_t heads = table.model.layers * table.model.heads * 2;
+  ASSERT_LT(teacher.model.config().kv_heads, teacher.model.config().heads);
+  EXPECT_EQ(table.heads_in_layer(), teacher.model.config().kv_heads);
+  const int64_t heads = table.model.layers * table.heads_in_layer() * 2;
   EXPECT_EQ(static_cast<int64_t>(table.spectra.size()), heads);
   EXPECT_EQ(done["sequences"], table.sequences);
   EXPECT_EQ(done["heads"], heads);

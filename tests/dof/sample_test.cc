@@ -56,6 +56,20 @@ TEST(QueryKeySampler, TakesEverythingWhenThereIsNoMore) {
                                 from_k[2], from_k[3]}));
 }
 
+// Token by token, the queries of a group each before the key that they share.
+TEST(QueryKeySampler, AKeyHeadPoolsItsQueryHeads) {
+  QueryKeySampler sampler(shape(4, 2, 1), {.samples = 8, .draws = 1, .seed = 3, .heads = 2});
+  const Tensor q = test::gaussian({1, 4, 2, 1}, 1, 1), k = test::gaussian({1, 2, 2, 1}, 1, 2);
+  sampler.offer(0, q, k);
+  const float* from_q = q.data<float>();  // [4, 2]
+  const float* from_k = k.data<float>();  // [2, 2]
+  EXPECT_EQ(rows(sampler.sample(0, 1, 0)),
+            (std::vector<float>{from_q[4], from_k[2], from_q[6], from_k[2], from_q[5], from_k[3],
+                                from_q[7], from_k[3]}));
+  EXPECT_THROW(sampler.sample(0, 2, 0), std::invalid_argument);
+  EXPECT_THROW(QueryKeySampler(shape(4, 2, 1), {.samples = 8, .heads = 3}), std::invalid_argument);
+}
+
 TEST(QueryKeySampler, SamplesAreRowsOfTheirOwnHead) {
   const int64_t B = 3, H = 4, Hkv = 2, T = 20, D = 3;
   QueryKeySampler sampler(shape(H, Hkv, D), {.samples = 30, .draws = 2, .seed = 3});

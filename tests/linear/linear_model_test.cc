@@ -13,13 +13,14 @@
 namespace dofla {
 namespace {
 
-class LinearModel : public testing::TestWithParam<std::string> {
+class LinearModel : public testing::TestWithParam<std::tuple<std::string, FeatureMap>> {
  protected:
-  const Checkpoint teacher{test::fixtures() / GetParam()};
+  const Checkpoint teacher{test::fixtures() / std::get<0>(GetParam())};
+  const FeatureMap map = std::get<1>(GetParam());
   const ModelConfig config = teacher.config();
   const Tensor ids = Safetensors(teacher.folder() / "expected.safetensors").tensor("input_ids");
 
-  FeatureSet features() const { return test::ragged_features(config); }
+  FeatureSet features() const { return test::ragged_features(config, map); }
   double tolerance(const Tensor& reference) const {
     const int64_t longest = std::max({config.width, config.mlp_width, ids.size(1)});
     return test::float32_tolerance(longest, 5 * config.layers + 1, test::largest(reference));
@@ -93,6 +94,17 @@ TEST_P(LinearModel, ASavedModelIsTheSameModel) {
   const Tensor a = make_linear_model(teacher, features()).forward(ids);
   test::expect_near(load_model(saved).forward(ids), a, 0, "hidden");
   EXPECT_EQ(load_features(saved).counts(), features().counts());
+  EXPECT_EQ(load_features(saved).map, map);
+}
+
+// A state for every head that has features: of key heads where they are untied.
+TEST_P(LinearModel, TheStateBelongsToTheHeadsThatHaveFeatures) {
+  const int64_t heads = map == FeatureMap::kUntied ? config.kv_heads : config.heads;
+  int64_t expected = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    for (int64_t head = 0; head < heads; ++head)
+      expected += (5 + 3 * head + layer) * (config.head_size + 2) * 4;
+  EXPECT_EQ(state_bytes(features()), expected);
 }
 
 // Its weights are those of its coordinates already; going on from its features needs them too.
@@ -159,7 +171,7 @@ TEST_P(LinearModel, ATrainedModelIsSavedUnderTheNamesOfItsSource) {
 // A layer without features keeps its softmax attention: it is saved, loaded, trained and saved
 // again.
 TEST_P(LinearModel, SoftmaxBesideLinear) {
-  const FeatureSet mixed = test::mixed_features(config);
+  const FeatureSet mixed = test::mixed_features(config, map);
   const Transformer model = make_linear_model(teacher, mixed);
   EXPECT_EQ(model.attention(0).features(), nullptr);
   ASSERT_GT(config.layers, 1);
@@ -184,8 +196,13 @@ TEST_P(LinearModel, SoftmaxBesideLinear) {
       }());
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, LinearModel, testing::Values("gpt2", "gpt_neox", "qwen3"),
-                         [](const auto& model) { return model.param; });
+INSTANTIATE_TEST_SUITE_P(Fixtures, LinearModel,
+                         testing::Combine(testing::Values("gpt2", "gpt_neox", "qwen3"),
+                                          testing::Values(FeatureMap::kPrf, FeatureMap::kUntied)),
+                         [](const auto& model) {
+                           return std::get<0>(model.param) + "_" +
+                                  std::string(name(std::get<1>(model.param)));
+                         });
 
 // Each way in which the "linear_attention" block can be wrong.
 void expect_refused(const std::function<void(Json&)>& spoil, std::string_view part) {
@@ -221,6 +238,57 @@ TEST(LinearModelFiles, ABrokenBlockIsRefused) {
         for (Json& layer : block["features"]) layer = nullptr;
       },
       "no layer has any");
+}
+
+// Of untied features of a model whose query heads share key heads.
+void expect_untied_refused(const std::function<void(Json& block, NamedTensors& tensors)>& spoil,
+                           std::initializer_list<std::string_view> parts) {
+  const test::ScratchFolder scratch;
+  const Checkpoint teacher(test::fixtures() / "qwen3");
+  ASSERT_LT(teacher.config().kv_heads, teacher.config().heads);
+  const FeatureSet features = test::ragged_features(teacher.config(), FeatureMap::kUntied);
+  write_linear_model(scratch.path(), teacher, features, Json::object());
+  Json config = load_json(scratch.path() / "config.json");
+  NamedTensors tensors;
+  {
+    const Safetensors file(scratch.path() / "model.safetensors");
+    for (const std::string& name : file.names())
+      tensors.emplace_back(name, file.tensor(name).clone());
+  }
+  spoil(config["linear_attention"], tensors);
+  write_whole(scratch.path() / "config.json", config.dump());
+  write_safetensors(scratch.path() / "model.safetensors", tensors);
+  test::expect_error([&] { load_model(Checkpoint(scratch.path())); }, parts);
+}
+
+Tensor& find(NamedTensors& tensors, std::string_view name) {
+  return std::ranges::find(tensors, name, &NamedTensors::value_type::first)->second;
+}
+
+TEST(LinearModelFiles, BrokenUntiedFeaturesAreRefused) {
+  expect_untied_refused(
+      [](Json&, NamedTensors& tensors) {
+        Tensor& u = find(tensors, "linear_attention.1.u");
+        u = u.slice(0, u.size(0) - 1).clone();
+      },
+      {"linear_attention.1.u", "expected"});
+  expect_untied_refused(
+      [](Json&, NamedTensors& tensors) {
+        std::erase_if(tensors,
+                      [](const auto& x) { return x.first == "linear_attention.0.norm_weight"; });
+      },
+      {"linear_attention.0.norm_weight"});
+  expect_untied_refused(
+      [](Json&, NamedTensors& tensors) {
+        find(tensors, "linear_attention.0.norm_weight") = Tensor::zeros({1});
+      },
+      {"linear_attention.0.norm_weight", "expected"});
+  // Counts of query heads, where the features belong to key heads.
+  expect_untied_refused([](Json& block, NamedTensors&) { block["features"][0].push_back(4); },
+                        {"config.json", "lists of 2 whole numbers"});
+  // Tied features have no u.
+  expect_untied_refused([](Json& block, NamedTensors&) { block["feature_map"] = "prf"; },
+                        {"config.json", "features: expected"});
 }
 
 TEST(LinearModelFiles, ASoftmaxModelHasNoFeatures) {

@@ -85,9 +85,11 @@ class FixtureGradients : public testing::TestWithParam<std::string> {
   const Tensor ids = expected.tensor("input_ids");
   const Transformer model{checkpoint};
 
-  Transformer linear_model() const {
-    const DimensionPlan plan = fixed_plan(identity_of(checkpoint.config()), 12);
-    return make_linear_model(checkpoint, init_features(plan, {}));
+  Transformer linear_model(FeatureMap map = FeatureMap::kPrf) const {
+    const ModelConfig& config = checkpoint.config();
+    const DimensionPlan plan =
+        fixed_plan(identity_of(config), 12, feature_heads(map, config.heads, config.kv_heads));
+    return make_linear_model(checkpoint, init_features(plan, {.map = map}));
   }
 };
 
@@ -189,15 +191,17 @@ void expect_slope(const Transformer& model, const Tensor& ids, const NamedTensor
 }
 
 TEST_P(FixtureGradients, OfALinearModelAreTheSlopesOfItsLoss) {
-  Transformer linear = linear_model();
-  linear.make_trainable();
-  const NamedTensors features = parameters(linear, {.features = true});
-  const NamedTensors gradients = gradients_of(linear, ids, false, {.features = true});
-  ASSERT_EQ(features.size(), static_cast<size_t>(2 * model.config().layers));
-  for (size_t i = 0; i < features.size(); ++i)
-    expect_slope(linear, ids, {features[i]}, {gradients[i]}, 3e-3, features[i].first);
-  expect_slope(linear, ids, parameters(linear, {.weights = true}),
-               gradients_of(linear, ids, false, {.weights = true}), 1e-4, "all weights");
+  for (const auto& [map, parts] : {std::pair(FeatureMap::kPrf, 2), {FeatureMap::kUntied, 4}}) {
+    Transformer linear = linear_model(map);
+    linear.make_trainable();
+    const NamedTensors features = parameters(linear, {.features = true});
+    const NamedTensors gradients = gradients_of(linear, ids, false, {.features = true});
+    ASSERT_EQ(features.size(), static_cast<size_t>(parts * model.config().layers));
+    for (size_t i = 0; i < features.size(); ++i)
+      expect_slope(linear, ids, {features[i]}, {gradients[i]}, 3e-3, features[i].first);
+    expect_slope(linear, ids, parameters(linear, {.weights = true}),
+                 gradients_of(linear, ids, false, {.weights = true}), 1e-4, "all weights");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, FixtureGradients, testing::ValuesIn(test::fixture_models()),

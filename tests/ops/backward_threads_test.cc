@@ -91,7 +91,7 @@ TEST(BackwardThreads, Attention) {
         [&]() -> Results {
           const SoftmaxAttentionGradients softmax = softmax_attention_backward(q, k, v, g);
           const LinearAttentionGradients linear = linear_attention_backward(q, k, v, features, g);
-          return {softmax.q, softmax.k, softmax.v, linear.q, linear.k, linear.v, linear.z};
+          return {softmax.q, softmax.k, softmax.v, linear.q, linear.k, linear.v, linear.features.z};
         },
         "attention");
   }

@@ -51,12 +51,13 @@ void expect_correct(const AttentionCase& c, const FeatureLossOptions& options,
 
 // The reference's own gradients, against the slope of its loss along a random direction.
 TEST(FeatureLoss, TheReferenceHasTheSlopesItClaims) {
-  for (const double key_scale : {1.0, 8.0}) {
+  for (const auto& [key_scale, group] : {std::pair(1.0, 0), {8.0, 0}, {1.0, 3}, {8.0, 3}}) {
     const AttentionCase c = reference::random_case({.batch = 2,
                                                     .key_heads = 1,
                                                     .tokens = 12,
                                                     .width = 8,
                                                     .counts = {3, 10},
+                                                    .group = group,
                                                     .key_scale = key_scale});
     for (const FeatureLossKind kind : kKinds) {
       for (const PairMask mask : kMasks) {
@@ -76,14 +77,16 @@ TEST(FeatureLoss, TheReferenceHasTheSlopesItClaims) {
             size += std::abs(direction * gradient[i]);
           }
         };
-        nudge(up.z, down.z, at.grad_z.value);
-        nudge(up.log_alpha, down.log_alpha, at.grad_log_alpha.value);
+        nudge(up.z, down.z, at.grad.z.value);
+        nudge(up.log_alpha, down.log_alpha, at.grad.log_alpha.value);
+        nudge(up.u, down.u, at.grad.u.value);
+        nudge(up.norm_weight, down.norm_weight, at.grad.norm_weight.value);
         const double difference = (reference::feature_loss(up, options).total() -
                                    reference::feature_loss(down, options).total()) /
                                   (2 * step);
         // Truncation goes with the square of the step, cancellation with its inverse.
         EXPECT_NEAR(slope, difference, 1e-6 * size + 1e-15 * at.total() / step)
-            << label(options) << ", key scale " << key_scale;
+            << label(options) << ", key scale " << key_scale << ", group " << group;
       }
     }
   }
@@ -103,10 +106,10 @@ TEST(FeatureLoss, MatchesTheFixture) {
       expect_loss(actual, reference, relative, what);
       EXPECT_NEAR(reference.total(), to_doubles(fixture.tensor(what + ".loss"))[0],
                   1e-12 * reference.total());
-      expect_near(actual.grad_z, to_doubles(fixture.tensor(what + ".grad_z")),
-                  scaled(reference.grad_z.sensitivity, relative), what + ".grad_z");
-      expect_near(actual.grad_log_alpha, to_doubles(fixture.tensor(what + ".grad_log_alpha")),
-                  scaled(reference.grad_log_alpha.sensitivity, relative), what + ".grad_log_alpha");
+      expect_near(actual.grad.z, to_doubles(fixture.tensor(what + ".grad_z")),
+                  scaled(reference.grad.z.sensitivity, relative), what + ".grad_z");
+      expect_near(actual.grad.log_alpha, to_doubles(fixture.tensor(what + ".grad_log_alpha")),
+                  scaled(reference.grad.log_alpha.sensitivity, relative), what + ".grad_log_alpha");
     }
   }
 }
@@ -170,7 +173,7 @@ TEST(FeatureLoss, L2IsFiniteWhateverTheScale) {
         EXPECT_TRUE(std::isfinite(x));
         EXPECT_GT(x, 0);
       }
-      for (const Tensor& gradient : {loss.grad_z, loss.grad_log_alpha})
+      for (const Tensor& gradient : {loss.grad.z, loss.grad.log_alpha})
         for (const double x : to_doubles(gradient)) EXPECT_TRUE(std::isfinite(x));
     }
   }
@@ -197,8 +200,8 @@ TEST(FeatureLoss, GivesTheSameBitsWhateverTheThreads) {
   const FeatureLoss second = run(c, {});
   omp_set_num_threads(threads);
   EXPECT_EQ(to_doubles(first.per_head), to_doubles(second.per_head));
-  EXPECT_EQ(to_doubles(first.grad_z), to_doubles(second.grad_z));
-  EXPECT_EQ(to_doubles(first.grad_log_alpha), to_doubles(second.grad_log_alpha));
+  EXPECT_EQ(to_doubles(first.grad.z), to_doubles(second.grad.z));
+  EXPECT_EQ(to_doubles(first.grad.log_alpha), to_doubles(second.grad.log_alpha));
 }
 
 TEST(FeatureLoss, NotANumberShows) {

@@ -24,7 +24,7 @@ std::vector<double> random_gradient(const AttentionCase& c) {
   return out;
 }
 
-// All five gradients within the relative error of a weight, times each one's sensitivity to it.
+// All gradients within the relative error of a weight, times each one's sensitivity to it.
 void expect_gradients(const AttentionCase& c, const std::vector<double>& grad_out,
                       const reference::LinearAttentionReference& expected, int64_t chunk) {
   const Tensor gradient = reference::to_tensor(grad_out, {c.batch, c.tokens, c.heads, c.width});
@@ -41,8 +41,10 @@ void expect_gradients(const AttentionCase& c, const std::vector<double>& grad_ou
   compare(actual.q, expected.q, "q");
   compare(actual.k, expected.k, "k");
   compare(actual.v, expected.v, "v");
-  compare(actual.z, expected.z, "z");
-  compare(actual.log_alpha, expected.log_alpha, "log_alpha");
+  reference::expect_feature_gradients(
+      actual.features, expected.features,
+      [&](double sensitivity, double) { return relative * sensitivity + std::exp(-27); },
+      fmt::format("{} tokens, chunk {}", c.tokens, chunk));
 }
 
 TEST(LinearAttentionBackward, MatchesTheFixture) {
@@ -55,15 +57,13 @@ TEST(LinearAttentionBackward, MatchesTheFixture) {
   expected.q.value = to_doubles(fixture.tensor("linear_attention.grad_q"));
   expected.k.value = to_doubles(fixture.tensor("linear_attention.grad_k"));
   expected.v.value = to_doubles(fixture.tensor("linear_attention.grad_v"));
-  expected.z.value = to_doubles(fixture.tensor("linear_attention.grad_z"));
-  expected.log_alpha.value = to_doubles(fixture.tensor("linear_attention.grad_log_alpha"));
+  expected.features.z.value = to_doubles(fixture.tensor("linear_attention.grad_z"));
+  expected.features.log_alpha.value = to_doubles(fixture.tensor("linear_attention.grad_log_alpha"));
   for (const int64_t chunk : {1, 7, 64, 1000}) expect_gradients(c, grad_out, expected, chunk);
 }
 
 // The reference's gradients against the slope of Σ grad_out · out along a random direction.
-TEST(LinearAttentionBackward, TheReferenceHasTheSlopesItClaims) {
-  const AttentionCase c = reference::random_case(
-      {.batch = 2, .key_heads = 1, .tokens = 9, .width = 8, .counts = {3, 10}, .key_scale = 3});
+void expect_slopes(const AttentionCase& c) {
   const std::vector<double> grad_out = random_gradient(c);
   const reference::LinearAttentionReference at = reference::linear_attention_backward(c, grad_out);
   AttentionCase up = c, down = c;
@@ -83,14 +83,27 @@ TEST(LinearAttentionBackward, TheReferenceHasTheSlopesItClaims) {
   nudge(&AttentionCase::q, at.q);
   nudge(&AttentionCase::k, at.k);
   nudge(&AttentionCase::v, at.v);
-  nudge(&AttentionCase::z, at.z);
-  nudge(&AttentionCase::log_alpha, at.log_alpha);
+  nudge(&AttentionCase::z, at.features.z);
+  nudge(&AttentionCase::log_alpha, at.features.log_alpha);
+  nudge(&AttentionCase::u, at.features.u);
+  nudge(&AttentionCase::norm_weight, at.features.norm_weight);
   const std::vector<double> above = reference::linear_attention(up);
   const std::vector<double> below = reference::linear_attention(down);
   double difference = 0;
   for (size_t i = 0; i < above.size(); ++i)
     difference += grad_out[i] * (above[i] - below[i]) / (2 * step);
   EXPECT_NEAR(slope, difference, 1e-7 * size);
+}
+
+TEST(LinearAttentionBackward, TheReferenceHasTheSlopesItClaims) {
+  for (const int64_t group : {0, 3})
+    expect_slopes(reference::random_case({.batch = 2,
+                                          .key_heads = 1,
+                                          .tokens = 9,
+                                          .width = 8,
+                                          .counts = {3, 10},
+                                          .group = group,
+                                          .key_scale = 3}));
 }
 
 TEST(LinearAttentionBackward, MatchesTheReferenceAtEveryLength) {

@@ -44,13 +44,13 @@ TEST(PositiveFeatures, MatchTheReferenceForEveryHead) {
   for (const int64_t tokens : {1, 63, 64, 65, 1000}) {
     const AttentionCase c = reference::random_case(
         {.batch = 2, .key_heads = 1, .tokens = tokens, .width = 20, .counts = {5, 1, 33}});
-    const Tensor logs = log_positive_features(c.k_tensor(), c.features());
+    const Tensor logs = log_positive_features(c.k_tensor(), c.features(), FeatureSide::kKeys);
     ASSERT_EQ(logs.shape(), (Shape{2, tokens, 39}));
     std::vector<double> expected(static_cast<size_t>(logs.count()));
     const std::vector<int64_t> offsets = c.features().offsets();
     for (int64_t b = 0; b < 2; ++b) {
       for (int64_t h = 0; h < 3; ++h) {
-        const std::vector<double> head = reference::log_features(c, c.k, 1, b, h);
+        const std::vector<double> head = reference::log_features(c, FeatureSide::kKeys, b, h);
         const int64_t count = c.counts[static_cast<size_t>(h)];
         for (int64_t t = 0; t < tokens; ++t)
           for (int64_t m = 0; m < count; ++m)
@@ -66,8 +66,8 @@ TEST(PositiveFeatures, GiveTheKernelOfTheFixture) {
   const fs::path file = test::fixtures() / "features.safetensors";
   const AttentionCase c = reference::fixture_case(file);
   const Features features = c.features();
-  const Tensor log_q = log_positive_features(c.q_tensor(), features);
-  const Tensor log_k = log_positive_features(c.k_tensor(), features);
+  const Tensor log_q = log_positive_features(c.q_tensor(), features, FeatureSide::kQueries);
+  const Tensor log_k = log_positive_features(c.k_tensor(), features, FeatureSide::kKeys);
   const std::vector<double> expected =
       reference::to_doubles(Safetensors(file).tensor("kernel_hat"));
   const double relative = 2 * c.log_feature_error();
@@ -83,8 +83,8 @@ TEST(PositiveFeatures, AreUnbiasedBeforeTraining) {
   const int64_t count = 20000;
   const AttentionCase c = untrained({count}, 5);
   const Features features = c.features();
-  const Tensor log_q = log_positive_features(c.q_tensor(), features);
-  const Tensor log_k = log_positive_features(c.k_tensor(), features);
+  const Tensor log_q = log_positive_features(c.q_tensor(), features, FeatureSide::kQueries);
+  const Tensor log_k = log_positive_features(c.k_tensor(), features, FeatureSide::kKeys);
   const std::vector<double> exact = reference::log_kernel(c, 0, 0);
   for (int64_t i = 0; i < c.tokens; ++i) {
     for (int64_t j = 0; j < c.tokens; ++j) {
@@ -109,8 +109,8 @@ TEST(PositiveFeatures, MoreOfThemEstimateBetter) {
   for (const int64_t count : {4, 64, 1024}) {
     const AttentionCase c = untrained(std::vector<int64_t>(50, count), 6);
     const Features features = c.features();
-    const Tensor log_q = log_positive_features(c.q_tensor(), features);
-    const Tensor log_k = log_positive_features(c.k_tensor(), features);
+    const Tensor log_q = log_positive_features(c.q_tensor(), features, FeatureSide::kQueries);
+    const Tensor log_k = log_positive_features(c.k_tensor(), features, FeatureSide::kKeys);
     double error = 0;
     for (int64_t h = 0; h < c.heads; ++h) {
       const std::vector<double> exact = reference::log_kernel(c, 0, h);
@@ -129,11 +129,13 @@ TEST(PositiveFeatures, MoreOfThemEstimateBetter) {
 TEST(PositiveFeatures, RefuseWhatDoesNotFit) {
   const AttentionCase c = reference::random_case({.tokens = 4, .counts = {3, 5}});
   Features features = c.features();
-  EXPECT_THROW(log_positive_features(Tensor::zeros({1, 3, 4, 16}), features),
+  EXPECT_THROW(log_positive_features(Tensor::zeros({1, 3, 4, 16}), features, FeatureSide::kKeys),
                std::invalid_argument);
-  EXPECT_THROW(log_positive_features(Tensor::zeros({1, 2, 4, 8}), features), std::invalid_argument);
+  EXPECT_THROW(log_positive_features(Tensor::zeros({1, 2, 4, 8}), features, FeatureSide::kKeys),
+               std::invalid_argument);
   features.counts = {4, 5};
-  EXPECT_THROW(log_positive_features(c.q_tensor(), features), std::invalid_argument);
+  EXPECT_THROW(log_positive_features(c.q_tensor(), features, FeatureSide::kQueries),
+               std::invalid_argument);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/plan/allocate.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/tables.h"
 
@@ -110,7 +111,7 @@ TEST(DimensionPlan, FitsOnlyItsOwnModel) {
   config.layers = 3;
   config.heads = 2;
   config.head_size = 16;
-  EXPECT_NO_THROW(require_fits(plan, config));
+  EXPECT_NO_THROW(require_fits(plan, config, FeatureMap::kPrf));
   for (const auto& change : std::vector<std::function<void(ModelConfig&)>>{
            [](ModelConfig& c) { c.layers = 4; }, [](ModelConfig& c) { c.heads = 4; },
            [](ModelConfig& c) { c.head_size = 8; },
@@ -118,12 +119,51 @@ TEST(DimensionPlan, FitsOnlyItsOwnModel) {
     ModelConfig other = config;
     change(other);
     try {
-      require_fits(plan, other);
+      require_fits(plan, other, FeatureMap::kPrf);
       FAIL() << "expected an error";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("the plan is for gpt2 with 3 layers of 2 heads"),
                 std::string::npos);
     }
+  }
+}
+
+TEST(DimensionPlan, IsForQueryHeadsOrForKeyHeads) {
+  ModelConfig config;
+  config.model_type = "llama";
+  config.layers = 2;
+  config.heads = 8;
+  config.kv_heads = 2;
+  config.head_size = 16;
+  const DimensionPlan query = fixed_plan(identity_of(config), 5),
+                      key = fixed_plan(identity_of(config), 5, 2);
+  EXPECT_EQ(query.state_bytes(), 2 * 8 * 5 * 18 * 4);
+  EXPECT_EQ(key.state_bytes(), 2 * 2 * 5 * 18 * 4);
+  EXPECT_NO_THROW(require_fits(query, config, FeatureMap::kPrf));
+  EXPECT_NO_THROW(require_fits(key, config, FeatureMap::kUntied));
+  test::expect_error([&] { require_fits(query, config, FeatureMap::kUntied); },
+                     {"for 8 heads a layer", "untied features belong to the 2 key heads",
+                      "dofla dof --features untied"});
+  test::expect_error([&] { require_fits(key, config, FeatureMap::kPrf); },
+                     {"for 2 heads a layer", "prf features belong to the 8 query heads"});
+  config.kv_heads = 8;  // then there is no difference
+  EXPECT_NO_THROW(require_fits(query, config, FeatureMap::kUntied));
+}
+
+TEST_F(DimensionPlanFile, SaysHowManyHeadsItIsFor) {
+  const ModelIdentity model = {"llama", 2, 8, 16};
+  for (const PlanStrategy strategy : {PlanStrategy::kDof, PlanStrategy::kDofHead}) {
+    DimensionPlan plan = fixed_plan(model, 5, 2);
+    plan.strategy = strategy;
+    save_dimension_plan(path_, plan);
+    EXPECT_EQ(load_json(path_)["feature_heads"], 2);
+    const DimensionPlan loaded = load_dimension_plan(path_);
+    EXPECT_EQ(loaded.heads_in_layer(), 2);
+    EXPECT_EQ(loaded.heads, plan.heads);
+    Json json = to_json(plan);
+    json["feature_heads"] = 3;
+    write_whole(path_, json.dump());
+    test::expect_error([&] { load_dimension_plan(path_); }, {"feature_heads", "do not divide"});
   }
 }
 

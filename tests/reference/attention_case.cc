@@ -65,7 +65,26 @@ Tensor AttentionCase::v_tensor() const {
 
 Features AttentionCase::features() const {
   const auto total = static_cast<int64_t>(log_alpha.size());
-  return {counts, to_tensor(z, {total, width}), to_tensor(log_alpha, {total})};
+  Features out = {counts, to_tensor(z, {total, width}), to_tensor(log_alpha, {total})};
+  if (!untied()) return out;
+  out.u = to_tensor(u, {static_cast<int64_t>(u.size()) / width, width});
+  out.norm_weight = to_tensor(norm_weight, {key_heads});
+  return out;
+}
+
+size_t AttentionCase::feature_head(int64_t head) const {
+  return static_cast<size_t>(untied() ? head / (heads / key_heads) : head);
+}
+
+int64_t AttentionCase::offset(int64_t head) const {
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<int64_t>(feature_head(head)),
+                         int64_t{0});
+}
+
+int64_t AttentionCase::query_offset(int64_t head) const {
+  int64_t rows = 0;
+  for (int64_t h = 0; h < head; ++h) rows += count(h);
+  return rows;
 }
 
 double AttentionCase::largest_norm() const {
@@ -84,7 +103,11 @@ double AttentionCase::log_feature_error() const {
   double inner = 0;
   for (const std::vector<double>* x : {&q, &k})
     inner = std::max(inner, largest_inner_product(*x, z, width) / std::pow(d, 0.25));
-  const double half_norm = largest_norm() * largest_norm() / (2 * std::sqrt(d));
+  inner = std::max(inner, largest_inner_product(q, u, width) / std::pow(d, 0.25));
+  double half_norm = largest_norm() * largest_norm() / (2 * std::sqrt(d));
+  double most_weight = 1;
+  for (const double x : norm_weight) most_weight = std::max(most_weight, std::abs(x));
+  half_norm *= most_weight;
   double offset = std::log(static_cast<double>(*std::max_element(counts.begin(), counts.end())));
   for (const double x : log_alpha) offset = std::max(offset, std::abs(x));
   return unit_roundoff * (std::sqrt(d) + 2) * (inner + half_norm + offset);
@@ -95,6 +118,10 @@ AttentionCase random_case(const CaseOptions& options) {
   out.batch = options.batch;
   out.heads = static_cast<int64_t>(options.counts.size());
   out.key_heads = options.key_heads;
+  if (options.group > 0) {
+    out.key_heads = out.heads;
+    out.heads *= options.group;
+  }
   out.tokens = options.tokens;
   out.width = options.width;
   out.counts = options.counts;
@@ -106,6 +133,24 @@ AttentionCase random_case(const CaseOptions& options) {
   out.v = normal(random, rows * out.key_heads, 1);
   out.z = normal(random, total * out.width, 1);
   out.log_alpha = normal(random, total, 0.3);
+  if (options.group > 0) {
+    out.u = normal(random, options.group * total * out.width, 1);
+    out.norm_weight = normal(random, out.key_heads, 0.3);
+    for (double& weight : out.norm_weight) weight = static_cast<float>(weight + 0.8);
+  }
+  return out;
+}
+
+AttentionCase untied_near(const AttentionCase& tied) {
+  require(tied.heads == tied.key_heads, "untied_near: {} heads share {} key heads", tied.heads,
+          tied.key_heads);
+  AttentionCase out = tied;
+  Random random(5);
+  const std::vector<double> apart = normal(random, static_cast<int64_t>(tied.z.size()), 0.1);
+  out.u = tied.z;
+  for (size_t i = 0; i < apart.size(); ++i) out.u[i] = static_cast<float>(out.u[i] + apart[i]);
+  for (int64_t h = 0; h < tied.heads; ++h)
+    out.norm_weight.push_back(static_cast<float>(1 - 0.03 * static_cast<double>(h)));
   return out;
 }
 

@@ -55,7 +55,7 @@ Row row_loss(FeatureLossKind kind, const double* teacher, const double* student,
 void add_head(const AttentionCase& c, const FeatureLossOptions& options, int64_t b, int64_t h,
               FeatureLossReference& out) {
   const std::vector<double> teacher = log_kernel(c, b, h), student = log_kernel_hat(c, b, h);
-  LogFeatures query(c, c.q, c.heads, b, h), key(c, c.k, c.key_heads, b, h);
+  LogFeatures query(c, FeatureSide::kQueries, b, h), key(c, FeatureSide::kKeys, b, h);
   const auto visible = [&](int64_t i) {
     return options.mask == PairMask::kCausal ? i + 1 : c.tokens;
   };
@@ -83,8 +83,8 @@ void add_head(const AttentionCase& c, const FeatureLossOptions& options, int64_t
       }
     }
   }
-  add_feature_gradients(c, query, out.grad_z, out.grad_log_alpha);
-  add_feature_gradients(c, key, out.grad_z, out.grad_log_alpha);
+  out.grad.add(c, query);
+  out.grad.add(c, key);
 }
 
 }  // namespace
@@ -94,15 +94,16 @@ double FeatureLossReference::total() const {
 }
 
 FeatureLossReference feature_loss(const AttentionCase& c, const FeatureLossOptions& options) {
-  FeatureLossReference out{Sensitive(c.counts.size()), Sensitive(c.z.size()),
-                           Sensitive(c.log_alpha.size())};
+  FeatureLossReference out{Sensitive(static_cast<size_t>(c.heads)), SensitiveFeatures(c)};
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t h = 0; h < c.heads; ++h) add_head(c, options, b, h, out);
   const auto rows = static_cast<double>(c.batch * c.tokens);
-  for (Sensitive* part : {&out.per_head, &out.grad_z, &out.grad_log_alpha}) {
-    for (double& x : part->value) x /= rows;
-    for (double& x : part->sensitivity) x = std::sqrt(x) / rows;
-  }
+  const auto finish = [&](Sensitive& part) {
+    for (double& x : part.value) x /= rows;
+    for (double& x : part.sensitivity) x = std::sqrt(x) / rows;
+  };
+  finish(out.per_head);
+  for (const auto& [name, part] : feature_parts(out.grad)) finish(*part);
   return out;
 }
 
@@ -129,14 +130,12 @@ void expect_loss(const FeatureLoss& actual, const FeatureLossReference& expected
 
 void expect_gradients(const FeatureLoss& actual, const FeatureLossReference& expected,
                       double relative, const std::string& what) {
-  const auto compare = [&](const Tensor& found, const Sensitive& gradient, const char* name) {
-    std::vector<double> tolerance = scaled(gradient.sensitivity, relative);
-    const double most = *std::ranges::max_element(gradient.sensitivity);
-    for (double& x : tolerance) x += std::exp(-25) * most;
-    expect_near(found, gradient.value, tolerance, what + name);
-  };
-  compare(actual.grad_z, expected.grad_z, ", grad_z");
-  compare(actual.grad_log_alpha, expected.grad_log_alpha, ", grad_log_alpha");
+  expect_feature_gradients(
+      actual.grad, expected.grad,
+      [&](double sensitivity, double most) {
+        return relative * sensitivity + std::exp(-25) * most;
+      },
+      what);
 }
 
 }  // namespace dofla::reference

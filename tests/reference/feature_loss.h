@@ -10,9 +10,8 @@ namespace dofla::reference {
 
 // The sensitivities are to K and K̂ (l2), or to p and p̂ (the other two).
 struct FeatureLossReference {
-  Sensitive per_head;        // [H]
-  Sensitive grad_z;          // [ΣM, D]
-  Sensitive grad_log_alpha;  // [ΣM]
+  Sensitive per_head;  // [H]
+  SensitiveFeatures grad;
 
   double total() const;
 };

@@ -28,19 +28,22 @@ double log_sum_exp(const double* x, int64_t count) {
   return largest + std::log(sum);
 }
 
-std::vector<double> log_features(const AttentionCase& c, const std::vector<double>& x,
-                                 int64_t x_heads, int64_t sequence, int64_t head) {
-  int64_t offset = 0;
-  for (int64_t h = 0; h < head; ++h) offset += c.counts[static_cast<size_t>(h)];
-  const int64_t count = c.counts[static_cast<size_t>(head)];
+std::vector<double> log_features(const AttentionCase& c, FeatureSide side, int64_t sequence,
+                                 int64_t head) {
+  const bool queries = side == FeatureSide::kQueries;
+  const std::vector<double>& x = queries ? c.q : c.k;
+  const int64_t x_heads = queries ? c.heads : c.key_heads;
+  const int64_t offset = c.offset(head), count = c.count(head);
+  const double* directions = c.z.data() + offset * c.width;
+  if (queries && c.untied()) directions = c.u.data() + c.query_offset(head) * c.width;
+  const double norm_weight = c.untied() && !queries ? c.norm_weight[c.feature_head(head)] : 1;
   const auto d = static_cast<double>(c.width);
   std::vector<double> out;
   for (int64_t t = 0; t < c.tokens; ++t) {
     const double* at = row(c, x, x_heads, sequence, head, t);
-    const double half_norm = dot(at, at, c.width) / (2 * std::sqrt(d));
+    const double half_norm = norm_weight * dot(at, at, c.width) / (2 * std::sqrt(d));
     for (int64_t m = 0; m < count; ++m) {
-      const double inner =
-          dot(c.z.data() + (offset + m) * c.width, at, c.width) / std::pow(d, 0.25);
+      const double inner = dot(directions + m * c.width, at, c.width) / std::pow(d, 0.25);
       const double log_alpha = c.log_alpha[static_cast<size_t>(offset + m)];
       out.push_back(inner - half_norm + 0.5 * (log_alpha - std::log(static_cast<double>(count))));
     }
@@ -49,9 +52,9 @@ std::vector<double> log_features(const AttentionCase& c, const std::vector<doubl
 }
 
 std::vector<double> log_kernel_hat(const AttentionCase& c, int64_t sequence, int64_t head) {
-  const std::vector<double> q = log_features(c, c.q, c.heads, sequence, head);
-  const std::vector<double> k = log_features(c, c.k, c.key_heads, sequence, head);
-  const int64_t count = c.counts[static_cast<size_t>(head)];
+  const std::vector<double> q = log_features(c, FeatureSide::kQueries, sequence, head);
+  const std::vector<double> k = log_features(c, FeatureSide::kKeys, sequence, head);
+  const int64_t count = c.count(head);
   std::vector<double> out, terms(static_cast<size_t>(count));
   for (int64_t i = 0; i < c.tokens; ++i) {
     for (int64_t j = 0; j < c.tokens; ++j) {
@@ -122,15 +125,13 @@ namespace {
 void add_row_gradients(const AttentionCase& c, const LogFeatures& from, int64_t first_row,
                        Sensitive& out) {
   const double inner_scale = std::pow(static_cast<double>(c.width), -0.25);
-  const double norm_scale = 1 / std::sqrt(static_cast<double>(c.width));
+  const double norm_scale = from.norm_weight / std::sqrt(static_cast<double>(c.width));
   for (int64_t t = 0; t < c.tokens; ++t) {
     for (int64_t d = 0; d < c.width; ++d) {
       const double x = from.x[t * c.width + d];
       const auto at = static_cast<size_t>((first_row + t) * c.width + d);
       for (int64_t m = 0; m < from.count; ++m) {
-        const double slope =
-            c.z[static_cast<size_t>((from.offset + m) * c.width + d)] * inner_scale -
-            x * norm_scale;
+        const double slope = from.directions[m * c.width + d] * inner_scale - x * norm_scale;
         const auto feature = static_cast<size_t>(t * from.count + m);
         out.value[at] += from.gradient[feature] * slope;
         out.sensitivity[at] += std::pow(from.sensitivity[feature] * slope, 2);
@@ -142,7 +143,7 @@ void add_row_gradients(const AttentionCase& c, const LogFeatures& from, int64_t 
 void add_head_gradients(const AttentionCase& c, const std::vector<double>& grad_out, int64_t b,
                         int64_t h, LinearAttentionReference& out) {
   const std::vector<double> logs = log_kernel_hat(c, b, h);
-  LogFeatures query(c, c.q, c.heads, b, h), key(c, c.k, c.key_heads, b, h);
+  LogFeatures query(c, FeatureSide::kQueries, b, h), key(c, FeatureSide::kKeys, b, h);
   const int64_t key_row = (b * c.key_heads + h / (c.heads / c.key_heads)) * c.tokens;
   for (int64_t i = 0; i < c.tokens; ++i) {
     const double* logits = logs.data() + i * c.tokens;
@@ -174,8 +175,8 @@ void add_head_gradients(const AttentionCase& c, const std::vector<double>& grad_
   }
   add_row_gradients(c, query, (b * c.heads + h) * c.tokens, out.q);
   add_row_gradients(c, key, key_row, out.k);
-  add_feature_gradients(c, query, out.z, out.log_alpha);
-  add_feature_gradients(c, key, out.z, out.log_alpha);
+  out.features.add(c, query);
+  out.features.add(c, key);
 }
 
 }  // namespace
@@ -183,10 +184,12 @@ void add_head_gradients(const AttentionCase& c, const std::vector<double>& grad_
 LinearAttentionReference linear_attention_backward(const AttentionCase& c,
                                                    const std::vector<double>& grad_out) {
   LinearAttentionReference out{Sensitive(c.q.size()), Sensitive(c.k.size()), Sensitive(c.v.size()),
-                               Sensitive(c.z.size()), Sensitive(c.log_alpha.size())};
+                               SensitiveFeatures(c)};
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t h = 0; h < c.heads; ++h) add_head_gradients(c, grad_out, b, h, out);
-  for (Sensitive* part : {&out.q, &out.k, &out.v, &out.z, &out.log_alpha})
+  for (Sensitive* part : {&out.q, &out.k, &out.v})
+    for (double& x : part->sensitivity) x = std::sqrt(x);
+  for (const auto& [name, part] : feature_parts(out.features))
     for (double& x : part->sensitivity) x = std::sqrt(x);
   return out;
 }

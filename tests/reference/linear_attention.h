@@ -6,10 +6,9 @@
 
 namespace dofla::reference {
 
-// log φ̃ of the rows of one head, [T, M].
-std::vector<double> log_features(const AttentionCase& problem,
-                                 const std::vector<double>& x,  // q or k
-                                 int64_t x_heads, int64_t sequence, int64_t head);
+// log φ̃ of the queries or keys of one query head, [T, M].
+std::vector<double> log_features(const AttentionCase& problem, FeatureSide side, int64_t sequence,
+                                 int64_t head);
 
 // log K̂(q_i, k_j) of one head, [T, T].
 std::vector<double> log_kernel_hat(const AttentionCase& problem, int64_t sequence, int64_t head);
@@ -28,7 +27,9 @@ std::vector<double> heads_inside(const std::vector<double>& x,  // [B, H, T, D] 
                                  const AttentionCase& problem);
 
 struct LinearAttentionReference {
-  Sensitive q, k, v, z, log_alpha;  // gradients, with their sensitivity to the weights
+  // Gradients, with their sensitivity to the weights.
+  Sensitive q, k, v;
+  SensitiveFeatures features;
 };
 
 LinearAttentionReference linear_attention_backward(

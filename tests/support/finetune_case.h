@@ -42,8 +42,10 @@ class FinetuneCase {
   }
 
   Transformer linear_model(const Device& device = {}) const {
-    const DimensionPlan plan = fixed_plan(identity_of(checkpoint.config()), 8);
-    return make_linear_model(checkpoint, init_features(plan, {}), device, DType::kF32);
+    const ModelConfig& config = checkpoint.config();
+    const DimensionPlan plan = fixed_plan(identity_of(config), 8, config.kv_heads);
+    return make_linear_model(checkpoint, init_features(plan, {.map = FeatureMap::kUntied}), device,
+                             DType::kF32);
   }
 
   static FinetuneOptions settings() {

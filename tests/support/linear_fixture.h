@@ -10,18 +10,26 @@
 
 namespace dofla::test {
 
-// Ragged on purpose: head h of layer l has 5 + 3 h + l features.
-inline FeatureSet ragged_features(const ModelConfig& config) {
-  DimensionPlan plan = fixed_plan(identity_of(config), 5);
+// Ragged on purpose: head h of layer l has 5 + 3 h + l features. Untied ones have moved apart.
+inline FeatureSet ragged_features(const ModelConfig& config, FeatureMap map = FeatureMap::kPrf) {
+  DimensionPlan plan =
+      fixed_plan(identity_of(config), 5, feature_heads(map, config.heads, config.kv_heads));
   for (size_t layer = 0; layer < plan.heads.size(); ++layer)
     for (size_t head = 0; head < plan.heads[layer].size(); ++head)
       plan.heads[layer][head] += static_cast<int64_t>(3 * head + layer);
-  return init_features(plan, {});
+  FeatureSet set = init_features(plan, {.map = map});
+  for (Features& layer : set.layers) {
+    for (int64_t i = 0; layer.untied() && i < layer.u.count(); ++i)
+      layer.u.data<float>()[i] += 0.01f * static_cast<float>(i % 5);
+    for (int64_t i = 0; layer.untied() && i < layer.heads(); ++i)
+      layer.norm_weight.data<float>()[i] = 0.9f - 0.1f * static_cast<float>(i);
+  }
+  return set;
 }
 
 // The same with softmax attention kept in every second layer, the first included.
-inline FeatureSet mixed_features(const ModelConfig& config) {
-  FeatureSet set = ragged_features(config);
+inline FeatureSet mixed_features(const ModelConfig& config, FeatureMap map = FeatureMap::kPrf) {
+  FeatureSet set = ragged_features(config, map);
   for (size_t layer = 0; layer < set.layers.size(); layer += 2) set.layers[layer] = {};
   return set;
 }

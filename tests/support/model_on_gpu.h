@@ -16,10 +16,13 @@ class ModelOnGpu : public OnGpu {
       ids.data<int64_t>()[i] = (3 + i * 131) % config.vocabulary;
     return ids;
   }
-  static FeatureSet pair_features(const Transformer& teacher, const Tensor& ids, int64_t cost) {
-    PairSampler pairs(fixed_plan(identity_of(teacher.config()), cost), 1, 7);
+  static FeatureSet pair_features(const Transformer& teacher, const Tensor& ids, int64_t cost,
+                                  FeatureMap map = FeatureMap::kPrf) {
+    const ModelConfig& config = teacher.config();
+    const int64_t heads = feature_heads(map, config.heads, config.kv_heads);
+    PairSampler pairs(fixed_plan(identity_of(config), cost, heads), 1, 7);
     teacher.forward(ids.slice(0, 1), {.state = nullptr, .observer = pairs.observer()});
-    return pairs.features();
+    return pairs.features(map);
   }
   const fs::path wiki_mini = assets() / "wiki-mini";
 };

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/feature_gradients.h"
 #include "dofla/ops/cpu/feature_loss_factors.h"
 #include "dofla/ops/cpu/feature_loss_row.h"
 #include "dofla/ops/cpu/sgemm.h"
@@ -49,7 +50,7 @@ class HeadLoss {
   HeadLoss(const Task& task, Scratch& scratch) : task_(task), s_(scratch) {}
 
   double run() {
-    const int64_t tokens = task_.tokens, count = task_.features.count;
+    const int64_t tokens = task_.tokens, count = task_.features.key.count;
     fill_sides(task_.features, task_.q, task_.k, tokens, s_.query, s_.key);
     for (std::vector<float>* gradient : {&s_.query_gradient, &s_.key_gradient})
       gradient->assign(static_cast<size_t>(tokens * count), 0.0f);
@@ -75,7 +76,7 @@ class HeadLoss {
 
   // Queries [first, last) against every key they may see.
   void block(int64_t first, int64_t last) {
-    const int64_t count = task_.features.count, width = task_.features.width;
+    const int64_t count = task_.features.key.count, width = task_.features.key.width;
     const int64_t rows = last - first, keys = visible(last - 1);
     const float* query = s_.query.factor.data() + first * count;
     const float* key = s_.key.factor.data();
@@ -117,7 +118,7 @@ class HeadLoss {
   // teacher and student, the logit becomes its upper bound. Returns how many were computed, and
   // puts their keys first.
   int64_t resolve_vanished(const float* teacher, int64_t i, int64_t vanished) {
-    const int64_t count = task_.features.count, n = visible(i);
+    const int64_t count = task_.features.key.count, n = visible(i);
     float* logits = s_.logits.data();
     for (int64_t at = 0; at < vanished; ++at)
       logits[s_.vanished[static_cast<size_t>(at)]] = -std::numeric_limits<float>::infinity();
@@ -141,7 +142,7 @@ class HeadLoss {
   }
 
   void add_gradient_of_vanished(int64_t i, int64_t at) {
-    const int64_t count = task_.features.count, j = s_.vanished[static_cast<size_t>(at)];
+    const int64_t count = task_.features.key.count, j = s_.vanished[static_cast<size_t>(at)];
     add_pair_gradient(s_.query.logs.data() + i * count, s_.key.logs.data() + j * count,
                       s_.vanished_logs[static_cast<size_t>(at)], s_.logits[static_cast<size_t>(j)],
                       s_.query_gradient.data() + i * count, s_.key_gradient.data() + j * count,
@@ -169,7 +170,7 @@ class HeadLoss {
   // The l2 scale is known only at the end: sums under a smaller one are rescaled.
   void raise_scale(float wanted, int64_t i, int64_t first, int64_t keys) {
     const float factor = std::exp(2 * (log_scale_ - wanted));
-    const int64_t count = task_.features.count;
+    const int64_t count = task_.features.key.count;
     log_scale_ = wanted;
     loss_ *= factor;
     scale_row(factor, i * count, s_.query_gradient.data());
@@ -187,26 +188,20 @@ class HeadLoss {
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
                          const FeatureLossOptions& options) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
-  const int64_t key_heads = k.size(1), total = features.total();
+  const int64_t key_heads = k.size(1);
   const std::vector<HeadFeatures> head = head_features(features);
-  const std::vector<int64_t> offsets = features.offsets();
   std::vector<Scratch> scratch(static_cast<size_t>(thread_count()));
   std::vector<double> loss(static_cast<size_t>(batch * heads));
-  Tensor grad_z = Tensor::zeros({batch, total, width});
-  Tensor grad_log_alpha = Tensor::zeros({batch, total});
-  parallel_for(batch * heads, [&, to_z = grad_z.data<float>(),
-                               to_log_alpha = grad_log_alpha.data<float>()](int64_t index) {
+  FeatureGradientParts gradients(features, batch);
+  parallel_for(batch * heads, [&](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads;
     const int64_t key_head = sequence * key_heads + h / (heads / key_heads);
     const Task task{head[static_cast<size_t>(h)], q.data<float>() + index * tokens * width,
                     k.data<float>() + key_head * tokens * width, tokens, options};
     Scratch& mine = scratch[static_cast<size_t>(omp_get_thread_num())];
     loss[static_cast<size_t>(index)] = HeadLoss(task, mine).run();
-    const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
-    add_feature_gradients(task.features, task.q, mine.query_gradient.data(), tokens,
-                          to_z + feature * width, to_log_alpha + feature);
-    add_feature_gradients(task.features, task.k, mine.key_gradient.data(), tokens,
-                          to_z + feature * width, to_log_alpha + feature);
+    gradients.take(sequence, h, task.features, task.q, mine.query_gradient.data(), task.k,
+                   mine.key_gradient.data(), tokens);
   });
   FeatureLoss out;
   const double rows = static_cast<double>(batch) * static_cast<double>(tokens);
@@ -214,8 +209,7 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   double* per_head = out.per_head.data<double>();
   for (size_t i = 0; i < loss.size(); ++i)
     per_head[i % static_cast<size_t>(heads)] += loss[i] / rows;
-  out.grad_z = sum_over_batch(grad_z, static_cast<float>(1 / rows));
-  out.grad_log_alpha = sum_over_batch(grad_log_alpha, static_cast<float>(1 / rows));
+  out.grad = gradients.sum(static_cast<float>(1 / rows));
   return out;
 }
 

@@ -13,7 +13,7 @@ void peak_to_zero(int64_t t, int64_t count, Side& side) {
   side.peak[static_cast<size_t>(t)] += top;
 }
 
-void fill_logs(const HeadFeatures& features, const float* x, int64_t tokens, Side& side) {
+void fill_logs(const SideFeatures& features, const float* x, int64_t tokens, Side& side) {
   side.peak.resize(static_cast<size_t>(tokens));
   side.logs.resize(static_cast<size_t>(tokens * features.count));
   log_features_without_norm(features, x, tokens, side.logs.data());
@@ -38,15 +38,14 @@ void fill_factors(const std::vector<float>& balance, float sign, int64_t tokens,
 
 void fill_sides(const HeadFeatures& features, const float* q, const float* k, int64_t tokens,
                 Side& query, Side& key) {
-  fill_logs(features, q, tokens, query);
-  fill_logs(features, k, tokens, key);
-  std::vector<float> balance(static_cast<size_t>(features.count));
+  const int64_t count = features.key.count;
+  fill_logs(features.query, q, tokens, query);
+  fill_logs(features.key, k, tokens, key);
+  std::vector<float> balance(static_cast<size_t>(count));
   for (int64_t t = 0; t < tokens; ++t) {
-    const int64_t at = t * features.count;
-    add_scaled(query.logs.data() + at, -0.75f / static_cast<float>(tokens), features.count,
-               balance.data());
-    add_scaled(key.logs.data() + at, 0.25f / static_cast<float>(tokens), features.count,
-               balance.data());
+    const auto rows = static_cast<float>(tokens);
+    add_scaled(query.logs.data() + t * count, -0.75f / rows, count, balance.data());
+    add_scaled(key.logs.data() + t * count, 0.25f / rows, count, balance.data());
   }
   fill_factors(balance, 1, tokens, query);
   fill_factors(balance, -1, tokens, key);

@@ -1,6 +1,6 @@
 #include "dofla/ops/feature_step.h"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,31 +12,49 @@ void divide(double norm, Tensor gradient) {
   for (int64_t i = 0; i < gradient.count(); ++i) data[i] = static_cast<float>(data[i] / norm);
 }
 
-Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad_log_alpha,
+// What belongs to a head of one part of the features: its rows of z and log α, of u for all its
+// query heads, and its η.
+Tensor of_head(std::string_view part, const Tensor& whole, const Features& features, size_t head) {
+  const std::vector<int64_t> offsets = features.offsets();
+  const int64_t each = part == "u" ? features.group() : 1, at = static_cast<int64_t>(head);
+  if (part == "norm_weight") return whole.slice(at, at + 1);
+  return whole.slice(each * offsets[head], each * offsets[head + 1]);
+}
+
+bool finite_losses(const Tensor& loss, int64_t group, size_t head) {
+  const double* own = loss.data<double>() + static_cast<int64_t>(head) * group;
+  return std::all_of(own, own + group, [](double x) { return std::isfinite(x); });
+}
+
+Tensor feature_step(const Tensor& loss, const FeatureGradients& grad,
                     const FeatureStepOptions& options, FeatureMoments& moments,
                     Features& features) {
-  const std::vector<int64_t> offsets = features.offsets();
   Tensor norms({features.heads()}, DType::kF64);
-  Tensor unit_z = grad_z.clone(), unit_log_alpha = grad_log_alpha.clone();
+  FeatureGradients unit = grad;
+  for (auto [name, part] : feature_parts(unit))
+    if (part->defined()) *part = part->clone();
   bool finite = true;
   for (size_t head = 0; head < features.counts.size(); ++head) {
-    const int64_t begin = offsets[head], end = offsets[head + 1];
-    const std::array own = {grad_z.slice(begin, end), grad_log_alpha.slice(begin, end)};
+    std::vector<Tensor> own;
+    for (auto [name, part] : feature_parts(unit))
+      if (part->defined()) own.push_back(of_head(name, *part, features, head));
     double norm = std::sqrt(kAdam.sum_of_squares(own));
-    if (!std::isfinite(norm) || !std::isfinite(loss.data<double>()[head])) {
+    if (!std::isfinite(norm) || !finite_losses(loss, features.group(), head)) {
       norm = std::numeric_limits<double>::quiet_NaN();
       finite = false;
     } else if (norm > 0) {
-      divide(norm, unit_z.slice(begin, end));
-      divide(norm, unit_log_alpha.slice(begin, end));
+      for (const Tensor& part : own) divide(norm, part);
     }
     norms.data<double>()[head] = norm;
   }
-  if (finite) {
-    kAdam.adam_step(unit_z, {.learning_rate = options.lr_z}, moments.z, features.z);
-    kAdam.adam_step(unit_log_alpha, {.learning_rate = options.lr_alpha}, moments.log_alpha,
-                    features.log_alpha);
-  }
+  const auto parts = feature_parts(features);
+  const auto gradients = feature_parts(unit);
+  const auto moment = feature_parts(moments);
+  for (size_t i = 0; finite && i < parts.size(); ++i)
+    if (parts[i].second->defined())
+      kAdam.adam_step(*gradients[i].second,
+                      {.learning_rate = learning_rate(options, parts[i].first)}, *moment[i].second,
+                      *parts[i].second);
   return norms;
 }
 

@@ -1,6 +1,7 @@
 #include "dofla/ops/linear_attention.h"
 
 #include <algorithm>
+#include <span>
 
 #include "dofla/core/parallel.h"
 #include "dofla/ops/cpu/linear_attention_chunk.h"
@@ -9,88 +10,113 @@
 namespace dofla::cpu {
 namespace {
 
-// One head of one sequence.
+// One head that has a state in one sequence, with the query heads that read it.
 struct Task {
-  const HeadFeatures& features;
-  const float* q;  // [T, D]
-  const float* k;  // [T, D]
-  const float* v;  // [T, D]
+  std::span<const HeadFeatures> features;  // of the query heads
+  const float* q;                          // [group, T, D]
+  const float* k;                          // [T, D]
+  const float* v;                          // [T, D]
   int64_t tokens;
   HeadState state;
-  float* out;  // [T, D], rows out_stride apart
+  float* out;  // [T, group, D], tokens out_stride apart
   int64_t out_stride;
+
+  int64_t group() const { return static_cast<int64_t>(features.size()); }
 };
 
 struct Scratch {
-  Scratch(int64_t rows, int64_t count)
-      : log_q(static_cast<size_t>(rows * count)),
+  Scratch(int64_t rows, int64_t count, int64_t group)
+      : log_q(static_cast<size_t>(group * rows * count)),
         log_k(static_cast<size_t>(rows * count)),
+        token_q(static_cast<size_t>(group * count)),
         token(static_cast<size_t>(3 * count)),
-        factors(rows == 1 ? 0 : rows, rows == 1 ? 0 : count) {}
+        keys(rows == 1 ? 0 : rows, rows == 1 ? 0 : count),
+        queries(static_cast<size_t>(group), {rows == 1 ? 0 : rows, rows == 1 ? 0 : count}) {}
 
-  std::vector<float> log_q, log_k;  // [rows, M]
-  std::vector<float> token;         // [3 M]
-  ChunkFactors factors;
+  std::vector<float> log_q;    // [group, rows, M]
+  std::vector<float> log_k;    // [rows, M]
+  std::vector<float> token_q;  // [group, M]
+  std::vector<float> token;    // [3 M]
+  KeyFactors keys;
+  std::vector<QueryFactors> queries;  // [group]
 };
 
-// Rows [first, last) of the chunk that begins at token `begin`, whose log features are in scratch.
-void attend_rows(Task& task, int64_t begin, int64_t first, int64_t last, Scratch& scratch) {
-  const int64_t count = task.features.count, width = task.features.width, rows = last - first;
-  const float* log_q = scratch.log_q.data() + first * count;
-  const float* log_k = scratch.log_k.data() + first * count;
+void attend_row(Task& task, int64_t begin, int64_t row, int64_t longest, Scratch& scratch) {
+  const int64_t count = task.state.count, width = task.state.width;
+  for (int64_t i = 0; i < task.group(); ++i)
+    std::copy_n(scratch.log_q.data() + (i * longest + row) * count, count,
+                scratch.token_q.data() + i * count);
+  attend_token(scratch.token_q.data(), task.group(), scratch.log_k.data() + row * count,
+               task.v + (begin + row) * width, task.state, scratch.token.data(),
+               task.out + (begin + row) * task.out_stride);
+}
+
+// Rows [first, last) of the chunk that begins at token `begin`, whose log features are in scratch,
+// those of a query head `longest` rows after those of the one before.
+void attend_rows(Task& task, int64_t begin, int64_t first, int64_t last, int64_t longest,
+                 Scratch& scratch) {
+  const int64_t count = task.state.count, width = task.state.width, rows = last - first;
+  if (rows == 1) return attend_row(task, begin, first, longest, scratch);
   const float* v = task.v + (begin + first) * width;
-  float* out = task.out + (begin + first) * task.out_stride;
-  if (rows == 1) {
-    attend_token(log_q, log_k, v, task.state, scratch.token.data(), out);
-  } else if (factor_chunk(task.state, log_q, log_k, rows, scratch.factors)) {
-    decay_state(scratch.factors, task.state);
-    chunk_output(task.state, scratch.factors, v, rows, out, task.out_stride);
-    absorb_chunk(scratch.factors, v, rows, task.state);
-  } else {
+  factor_chunk_keys(task.state, scratch.log_k.data() + first * count, rows, scratch.keys);
+  bool exact = true;
+  for (int64_t i = 0; exact && i < task.group(); ++i)
+    exact = factor_chunk_queries(scratch.keys, scratch.log_q.data() + (i * longest + first) * count,
+                                 rows, scratch.queries[static_cast<size_t>(i)]);
+  if (!exact) {
     const int64_t middle = first + rows / 2;
-    attend_rows(task, begin, first, middle, scratch);
-    attend_rows(task, begin, middle, last, scratch);
+    attend_rows(task, begin, first, middle, longest, scratch);
+    return attend_rows(task, begin, middle, last, longest, scratch);
   }
+  decay_state(scratch.keys, task.state);
+  for (int64_t i = 0; i < task.group(); ++i)
+    chunk_output(task.state, scratch.queries[static_cast<size_t>(i)], v, rows,
+                 task.out + (begin + first) * task.out_stride + i * width, task.out_stride);
+  absorb_chunk(scratch.keys, v, rows, task.state);
 }
 
 void attend(Task& task, int64_t chunk) {
-  const int64_t width = task.features.width;
+  const int64_t count = task.state.count, width = task.state.width;
   const int64_t longest = std::min(chunk, task.tokens);
-  Scratch scratch(longest, task.features.count);
+  Scratch scratch(longest, count, task.group());
   for (int64_t begin = 0; begin < task.tokens; begin += longest) {
     const int64_t rows = std::min(longest, task.tokens - begin);
-    log_features_without_norm(task.features, task.q + begin * width, rows, scratch.log_q.data());
-    log_features(task.features, task.k + begin * width, rows, scratch.log_k.data());
-    attend_rows(task, begin, 0, rows, scratch);
+    for (int64_t i = 0; i < task.group(); ++i)
+      log_features_without_norm(task.features[static_cast<size_t>(i)].query,
+                                task.q + (i * task.tokens + begin) * width, rows,
+                                scratch.log_q.data() + i * longest * count);
+    log_features(task.features.front().key, task.k + begin * width, rows, scratch.log_k.data());
+    attend_rows(task, begin, 0, rows, longest, scratch);
   }
 }
 
 Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                   LinearAttentionState& state, int64_t chunk) {
-  const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
-  const int64_t key_heads = k.size(1), total = features.total();
-  const std::vector<HeadFeatures> head = head_features(features);
+  const int64_t batch = q.size(0), query_heads = q.size(1), tokens = q.size(2), width = q.size(3);
+  const int64_t heads = features.heads(), group = features.group(), key_heads = k.size(1);
+  const int64_t total = features.total();
+  const std::vector<HeadFeatures> all = head_features(features);
   const std::vector<int64_t> offsets = features.offsets();
-  Tensor out({batch, tokens, heads, width});
+  Tensor out({batch, tokens, query_heads, width});
   const auto attend_head = [&, to = out.data<float>(), log_max = state.log_max.data<float>(),
                             a = state.a.data<float>(), b = state.b.data<float>()](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads;
     const int64_t key_head = sequence * key_heads + h / (heads / key_heads);
     const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
-    const HeadFeatures& f = head[static_cast<size_t>(h)];
-    Task task{f,
-              q.data<float>() + index * tokens * width,
+    const int64_t count = features.counts[static_cast<size_t>(h)];
+    Task task{{all.data() + h * group, static_cast<size_t>(group)},
+              q.data<float>() + index * group * tokens * width,
               k.data<float>() + key_head * tokens * width,
               v.data<float>() + key_head * tokens * width,
               tokens,
-              {log_max + feature, a + feature, b + feature * width, f.count, width},
-              to + (sequence * tokens * heads + h) * width,
-              heads * width};
+              {log_max + feature, a + feature, b + feature * width, count, width},
+              to + (sequence * tokens * query_heads + h * group) * width,
+              query_heads * width};
     attend(task, chunk);
   };
   // A token's work on a small model is less than waking the other cores.
   constexpr int64_t kWorthThreads = int64_t{1} << 18;
-  if (tokens * batch * total * width >= kWorthThreads) {
+  if (tokens * batch * group * total * width >= kWorthThreads) {
     parallel_for(batch * heads, attend_head);
   } else {
     for (int64_t i = 0; i < batch * heads; ++i) attend_head(i);

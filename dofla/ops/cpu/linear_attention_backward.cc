@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/feature_gradients.h"
 #include "dofla/ops/cpu/linear_attention_chunk.h"
-#include "dofla/ops/cpu/positive_features.h"
 #include "dofla/ops/cpu/sgemm.h"
 #include "dofla/ops/cpu/vector_rows.h"
 #include "dofla/ops/heads.h"
@@ -35,19 +35,23 @@ class HeadBackward {
         g_stride_(grad_stride),
         tokens_(tokens),
         chunk_(std::min(chunk, tokens)),
-        count_(features.count),
-        width_(features.width) {}
+        count_(features.key.count),
+        width_(features.key.width) {}
 
-  void run(float* grad_q, float* grad_k, float* grad_v, float* grad_z, float* grad_log_alpha) {
-    log_features_without_norm(f_, q_, tokens_, log_q_.data());
-    log_features(f_, k_, tokens_, log_k_.data());
+  void run(float* grad_q, float* grad_k, float* grad_v) {
+    log_features_without_norm(f_.query, q_, tokens_, log_q_.data());
+    log_features(f_.key, k_, tokens_, log_k_.data());
     for (int64_t at = 0; at < tokens_; at += chunk_)
       sweep_queries(at, std::min(at + chunk_, tokens_));
     clear_sums();
     for (int64_t end = tokens_; end > 0; end -= std::min(end, chunk_))
       sweep_keys(std::max(end - chunk_, int64_t{0}), end, grad_v);
-    finish(grad_q, grad_k, grad_z, grad_log_alpha);
+    finish(grad_q, grad_k);
   }
+
+  // Of log φ̃, [T, M].
+  const float* of_log_q() const { return grad_q_.data(); }
+  const float* of_log_k() const { return grad_k_.data(); }
 
  private:
   HeadState sums() { return {log_max_.data(), a_.data(), b_.data(), count_, width_}; }
@@ -64,12 +68,13 @@ class HeadBackward {
     float* log_q = log_q_.data() + first * count_;
     const float* v = v_ + first * width_;
     HeadState state = sums();
-    if (!factor_chunk(state, log_q, log_k_.data() + first * count_, rows, factors_)) {
+    factor_chunk_keys(state, log_k_.data() + first * count_, rows, keys_);
+    if (!factor_chunk_queries(keys_, log_q, rows, queries_)) {
       sweep_queries(first, first + rows / 2);
       return sweep_queries(first + rows / 2, last);
     }
-    decay_state(factors_, state);
-    chunk_output(state, factors_, v, rows, out_.data(), width_);
+    decay_state(keys_, state);
+    chunk_output(state, queries_, v, rows, out_.data(), width_);
     const float* g = g_ + first * g_stride_;
     float* gradient = grad_q_.data() + first * count_;
     sgemm({.transpose_b = true}, rows, rows, width_, g, g_stride_, v, width_, pair_.data(), rows);
@@ -82,16 +87,16 @@ class HeadBackward {
       std::fill(pair_.data() + i * rows + i + 1, pair_.data() + (i + 1) * rows, 0.0f);
       add_scaled(a_.data(), -e, count_, gradient + i * count_);
     }
-    sgemm({.beta = 1}, rows, count_, rows, pair_.data(), rows, factors_.key.data(), count_,
-          gradient, count_);
+    sgemm({.beta = 1}, rows, count_, rows, pair_.data(), rows, keys_.key.data(), count_, gradient,
+          count_);
     for (int64_t i = 0; i < rows; ++i) {
-      const float denominator = factors_.denominator[static_cast<size_t>(i)];
+      const float denominator = queries_.denominator[static_cast<size_t>(i)];
       scale_row(1.0f / denominator, count_, gradient + i * count_);
-      multiply(factors_.query.data() + i * count_, count_, gradient + i * count_);
-      const float log_total = factors_.shift[static_cast<size_t>(i)] + std::log(denominator);
+      multiply(queries_.query.data() + i * count_, count_, gradient + i * count_);
+      const float log_total = queries_.shift[static_cast<size_t>(i)] + std::log(denominator);
       add_constant(-log_total, count_, log_q + i * count_);
     }
-    absorb_chunk(factors_, v, rows, state);
+    absorb_chunk(keys_, v, rows, state);
   }
 
   // Keys and values of tokens [first, last), after all later ones. The sums now run over queries:
@@ -103,13 +108,13 @@ class HeadBackward {
       return sweep_keys(first, first + rows / 2, grad_v);
     }
     HeadState state = sums();
-    decay_state(factors_, state);
+    decay_state(keys_, state);
     const float* g = g_ + first * g_stride_;
     const float* v = v_ + first * width_;
     const float* e = e_.data() + first;
-    const float* psi = factors_.query.data();
-    const float* key = factors_.key.data();
-    float* weight = factors_.weight.data();
+    const float* psi = queries_.query.data();
+    const float* key = keys_.key.data();
+    float* weight = queries_.weight.data();
     float* gradient = grad_k_.data() + first * count_;
     sgemm({.transpose_b = true}, rows, rows, count_, key, count_, psi, count_, weight, rows);
     sgemm({.transpose_b = true}, rows, rows, width_, v, width_, g, g_stride_, pair_.data(), rows);
@@ -135,33 +140,34 @@ class HeadBackward {
   // ψ and φ̃(k) as factors, relative to the largest log ψ_m of the chunk and of all later queries.
   // False when a key's factor would be too large, which takes an earlier query in the chunk.
   bool factor_keys(int64_t first, int64_t rows) {
-    float* peak = factors_.peak.data();
+    float* peak = keys_.peak.data();
     std::copy_n(log_max_.data(), count_, peak);
     const float* log_psi = log_q_.data() + first * count_;
     const float* log_k = log_k_.data() + first * count_;
     for (int64_t i = 0; i < rows; ++i) keep_larger(log_psi + i * count_, count_, peak);
     for (int64_t i = 0; i < rows; ++i) {
       if (rows > 1 && max_of_sum(log_k + i * count_, peak, count_) > kLargestLogKey) return false;
-      exp_of_sum(log_k + i * count_, peak, 0.0f, count_, factors_.key.data() + i * count_);
-      exp_of_difference(log_psi + i * count_, peak, count_, factors_.query.data() + i * count_);
+      exp_of_sum(log_k + i * count_, peak, 0.0f, count_, keys_.key.data() + i * count_);
+      exp_of_difference(log_psi + i * count_, peak, count_, queries_.query.data() + i * count_);
     }
-    exp_of_difference(log_max_.data(), peak, count_, factors_.decay.data());
-    std::copy_n(a_.data(), count_, factors_.faded.data());
-    multiply(factors_.decay.data(), count_, factors_.faded.data());
+    exp_of_difference(log_max_.data(), peak, count_, keys_.decay.data());
+    std::copy_n(a_.data(), count_, keys_.faded.data());
+    multiply(keys_.decay.data(), count_, keys_.faded.data());
     return true;
   }
 
-  // From log features to q, k, z and log α. A row's factor exp(−|q|²/(2√d)) cancels in the output,
+  // From log features to q and k. A row's factor exp(−|q|²/(2√d)) cancels in the output,
   // so its gradient is 0; that of a key does not.
-  void finish(float* grad_q, float* grad_k, float* grad_z, float* grad_log_alpha) {
-    const Sgemm how{.alpha = f_.inner_scale};
-    sgemm(how, tokens_, width_, count_, grad_q_.data(), count_, f_.z, width_, grad_q, width_);
-    sgemm(how, tokens_, width_, count_, grad_k_.data(), count_, f_.z, width_, grad_k, width_);
+  void finish(float* grad_q, float* grad_k) {
+    const Sgemm how{.alpha = f_.key.inner_scale};
+    sgemm(how, tokens_, width_, count_, grad_q_.data(), count_, f_.query.directions, width_, grad_q,
+          width_);
+    sgemm(how, tokens_, width_, count_, grad_k_.data(), count_, f_.key.directions, width_, grad_k,
+          width_);
     for (int64_t j = 0; j < tokens_; ++j)
-      add_scaled(k_ + j * width_, -2 * f_.norm_scale * row_sum(grad_k_.data() + j * count_, count_),
-                 width_, grad_k + j * width_);
-    add_feature_gradients(f_, q_, grad_q_.data(), tokens_, grad_z, grad_log_alpha);
-    add_feature_gradients(f_, k_, grad_k_.data(), tokens_, grad_z, grad_log_alpha);
+      add_scaled(k_ + j * width_,
+                 -2 * f_.key.norm_scale * row_sum(grad_k_.data() + j * count_, count_), width_,
+                 grad_k + j * width_);
   }
 
   const HeadFeatures& f_;
@@ -174,7 +180,8 @@ class HeadBackward {
   std::vector<float> log_max_ = floats(count_, -std::numeric_limits<float>::infinity());
   std::vector<float> a_ = floats(count_), b_ = floats(count_ * width_);
   std::vector<float> out_ = floats(chunk_ * width_), pair_ = floats(chunk_ * chunk_);
-  ChunkFactors factors_{chunk_, count_};
+  KeyFactors keys_{chunk_, count_};
+  QueryFactors queries_{chunk_, count_};
 };
 
 }  // namespace
@@ -185,28 +192,25 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
                                                    const AttentionTape&,
                                                    const GradientBuffers& buffers) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
-  const int64_t key_heads = k.size(1), total = features.total();
+  const int64_t key_heads = k.size(1);
   const std::vector<HeadFeatures> head = head_features(features);
-  const std::vector<int64_t> offsets = features.offsets();
   Tensor grad_q(q.shape()), grad_k(q.shape()), grad_v(q.shape());
-  Tensor grad_z = Tensor::zeros({batch, total, width});
-  Tensor grad_log_alpha = Tensor::zeros({batch, total});
-  float* const to[] = {grad_q.data<float>(), grad_k.data<float>(), grad_v.data<float>(),
-                       grad_z.data<float>(), grad_log_alpha.data<float>()};
+  FeatureGradientParts parts(features, batch);
+  float* const to[] = {grad_q.data<float>(), grad_k.data<float>(), grad_v.data<float>()};
   parallel_for(tokens == 0 ? 0 : batch * heads, [&](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads, size = tokens * width;
     const int64_t key_head = sequence * key_heads + h / (heads / key_heads);
-    const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
     const float* g = grad_out.data<float>() + (sequence * tokens * heads + h) * width;
-    HeadBackward(head[static_cast<size_t>(h)], q.data<float>() + index * size,
-                 k.data<float>() + key_head * size, v.data<float>() + key_head * size, g,
-                 heads * width, tokens, chunk)
-        .run(to[0] + index * size, to[1] + index * size, to[2] + index * size,
-             to[3] + feature * width, to[4] + feature);
+    const HeadFeatures& own = head[static_cast<size_t>(h)];
+    const float* queries = q.data<float>() + index * size;
+    const float* keys = k.data<float>() + key_head * size;
+    HeadBackward backward(own, queries, keys, v.data<float>() + key_head * size, g, heads * width,
+                          tokens, chunk);
+    backward.run(to[0] + index * size, to[1] + index * size, to[2] + index * size);
+    parts.take(sequence, h, own, queries, backward.of_log_q(), keys, backward.of_log_k(), tokens);
   });
-  LinearAttentionGradients gradients = {
-      grad_q, sum_over_groups(grad_k, key_heads), sum_over_groups(grad_v, key_heads),
-      sum_over_batch(grad_z, 1.0f), sum_over_batch(grad_log_alpha, 1.0f)};
+  LinearAttentionGradients gradients = {grad_q, sum_over_groups(grad_k, key_heads),
+                                        sum_over_groups(grad_v, key_heads), parts.sum(1.0f)};
   move_into(buffers.q, gradients.q);
   move_into(buffers.k, gradients.k);
   move_into(buffers.v, gradients.v);

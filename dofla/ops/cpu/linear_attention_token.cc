@@ -18,9 +18,9 @@ struct Token {
   const float* query;
 };
 
-// b_m ← decay_m b_m + key_m v and out = Σ_m query_m b_m / denominator, for kVectors vectors of the
-// head width at once: out stays in registers while b passes by.
-template <int kVectors>
+// out = Σ_m query_m b_m / denominator, for kVectors vectors of the head width at once: out stays in
+// registers while b passes by. Where the token joins the state, b_m ← decay_m b_m + key_m v before.
+template <int kVectors, bool kJoins>
 HWY_INLINE void sweep_values(const Token& token, const float* v, const HeadState& state, int64_t at,
                              float inverse, float* out) {
   const Floats d;
@@ -31,32 +31,47 @@ HWY_INLINE void sweep_values(const Token& token, const float* v, const HeadState
   }
   for (int64_t m = 0; m < state.count; ++m) {
     float* b = state.b + m * state.width + at;
-    const Vector decay = hn::Set(d, token.decay[m]), key = hn::Set(d, token.key[m]);
     const Vector query = hn::Set(d, token.query[m]);
     for (int i = 0; i < kVectors; ++i) {
-      const Vector fresh = hn::MulAdd(key, value[i], hn::Mul(decay, load(b + i * lanes())));
-      store(fresh, b + i * lanes());
-      total[i] = hn::MulAdd(query, fresh, total[i]);
+      Vector now = load(b + i * lanes());
+      if (kJoins) {
+        now = hn::MulAdd(hn::Set(d, token.key[m]), value[i],
+                         hn::Mul(hn::Set(d, token.decay[m]), now));
+        store(now, b + i * lanes());
+      }
+      total[i] = hn::MulAdd(query, now, total[i]);
     }
   }
   for (int i = 0; i < kVectors; ++i)
     store(hn::Mul(total[i], hn::Set(d, inverse)), out + at + i * lanes());
 }
 
+template <bool kJoins>
 HWY_INLINE void sweep_value(const Token& token, const float* v, const HeadState& state, int64_t at,
                             float inverse, float* out) {
   float total = 0;
   for (int64_t m = 0; m < state.count; ++m) {
     float& b = state.b[m * state.width + at];
-    b = token.decay[m] * b + token.key[m] * v[at];
+    if (kJoins) b = token.decay[m] * b + token.key[m] * v[at];
     total += token.query[m] * b;
   }
   out[at] = total * inverse;
 }
 
-void AttendToken(const float* log_q, const float* log_k, const float* v, HeadState& state,
-                 float* scratch, float* out) {
-  const int64_t count = state.count, width = state.width;
+template <bool kJoins>
+HWY_INLINE void sweep(const Token& token, const float* v, const HeadState& state, float inverse,
+                      float* out) {
+  int64_t at = 0;
+  for (; at + 4 * lanes() <= state.width; at += 4 * lanes())
+    sweep_values<4, kJoins>(token, v, state, at, inverse, out);
+  for (; at + lanes() <= state.width; at += lanes())
+    sweep_values<1, kJoins>(token, v, state, at, inverse, out);
+  for (; at < state.width; ++at) sweep_value<kJoins>(token, v, state, at, inverse, out);
+}
+
+void AttendToken(const float* log_q, int64_t heads, const float* log_k, const float* v,
+                 HeadState& state, float* scratch, float* out) {
+  const int64_t count = state.count;
   float* decay = scratch;
   float* key = scratch + count;
   float* query = scratch + 2 * count;
@@ -76,23 +91,21 @@ void AttendToken(const float* log_q, const float* log_k, const float* v, HeadSta
   map(
       count, state.log_max, [](Vector top) { return top; }, peak);
 
-  const float shift = largest_sum(log_q, peak, count);
-  const Vector down = hn::Set(Floats(), shift);
-  map(
-      count, query, [&](Vector q, Vector top) { return exp(hn::Sub(hn::Add(q, top), down)); },
-      log_q, fixed(state.log_max));
-  const float denominator = lanes_sum(fold(
-      count, hn::Zero(Floats()), 0.0f,
-      [](Vector acc, Vector q, Vector a) { return hn::MulAdd(q, a, acc); }, fixed(query),
-      fixed(state.a)));
-
   const Token token{decay, key, query};
-  const float inverse = 1.0f / denominator;
-  int64_t at = 0;
-  for (; at + 4 * lanes() <= width; at += 4 * lanes())
-    sweep_values<4>(token, v, state, at, inverse, out);
-  for (; at + lanes() <= width; at += lanes()) sweep_values<1>(token, v, state, at, inverse, out);
-  for (; at < width; ++at) sweep_value(token, v, state, at, inverse, out);
+  for (int64_t head = 0; head < heads; ++head, log_q += count, out += state.width) {
+    const Vector down = hn::Set(Floats(), largest_sum(log_q, state.log_max, count));
+    map(
+        count, query, [&](Vector q, Vector top) { return exp(hn::Sub(hn::Add(q, top), down)); },
+        log_q, fixed(state.log_max));
+    const float denominator = lanes_sum(fold(
+        count, hn::Zero(Floats()), 0.0f,
+        [](Vector acc, Vector q, Vector a) { return hn::MulAdd(q, a, acc); }, fixed(query),
+        fixed(state.a)));
+    if (head == 0)
+      sweep<true>(token, v, state, 1.0f / denominator, out);
+    else
+      sweep<false>(token, v, state, 1.0f / denominator, out);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -104,9 +117,9 @@ namespace dofla::cpu {
 
 HWY_EXPORT(AttendToken);
 
-void attend_token(const float* log_q, const float* log_k, const float* v, HeadState& state,
-                  float* scratch, float* out) {
-  HWY_DYNAMIC_DISPATCH(AttendToken)(log_q, log_k, v, state, scratch, out);
+void attend_token(const float* log_q, int64_t heads, const float* log_k, const float* v,
+                  HeadState& state, float* scratch, float* out) {
+  HWY_DYNAMIC_DISPATCH(AttendToken)(log_q, heads, log_k, v, state, scratch, out);
 }
 
 }  // namespace dofla::cpu

@@ -2,49 +2,42 @@
 
 #include <vector>
 
-#include "dofla/ops/features.h"
+#include "dofla/ops/positive_features.h"
 
 namespace dofla::cpu {
 
-// The features of one head, with the constants of log φ̃ worked out.
-struct HeadFeatures {
-  const float* z;             // [M, D]
+// The features of one head for its queries or its keys, with the constants of log φ̃ worked out.
+struct SideFeatures {
+  const float* directions;    // [M, D]: z, or u of untied features' queries
   int64_t count;              // M
   int64_t width;              // D
   std::vector<float> offset;  // [M]: ½ (log α_m − log M)
   float inner_scale;          // d^-¼
-  float norm_scale;           // 1/(2√d), or 0 for features without the norm term
+  float norm_scale;           // 1/(2√d), η times that for untied keys, 0 without the norm term
 };
 
-std::vector<HeadFeatures> head_features(const Features& features);
+// The features of one query head. Where features are tied, both sides are the same.
+struct HeadFeatures {
+  SideFeatures query, key;
+};
 
-// out[t, m] = z_m·x_t / d^¼ + offset_m: log φ̃ less the row's |x|²/(2√d), which cancels wherever a
-// row is normalised, and which would cost digits when |x| is large.
-void log_features_without_norm(const HeadFeatures& features,
+std::vector<HeadFeatures> head_features(const Features& features);  // one a query head
+
+// out[t, m] = direction_m·x_t / d^¼ + offset_m: log φ̃ less the row's term in |x|², which cancels
+// for queries wherever a row is normalised, and which would cost digits when |x| is large.
+void log_features_without_norm(const SideFeatures& features,
                                const float* x,  // [rows, D]
                                int64_t rows,
                                float* out);  // [rows, M]
 
-// out[t] = |x_t|² / (2√d), or 0 for features without the norm term.
-void half_norms(const HeadFeatures& features,
+// out[t] = norm_scale |x_t|².
+void half_norms(const SideFeatures& features,
                 const float* x,  // [rows, D]
                 int64_t rows, float* out);
 
 // log φ̃ whole.
-void log_features(const HeadFeatures& features, const float* x, int64_t rows, float* out);
+void log_features(const SideFeatures& features, const float* x, int64_t rows, float* out);
 
-// Hands the gradients of log φ̃ on to z and log α, which they are added to.
-void add_feature_gradients(const HeadFeatures& features,
-                           const float* x,         // [rows, D]
-                           const float* gradient,  // [rows, M]
-                           int64_t rows,
-                           float* grad_z,           // [M, D]
-                           float* grad_log_alpha);  // [M]
-
-// factor · the sum over the first axis, in order: the result never depends on the threads that
-// computed the parts.
-Tensor sum_over_batch(const Tensor& parts, float factor);
-
-Tensor log_positive_features(const Tensor& x, const Features& features);
+Tensor log_positive_features(const Tensor& x, const Features& features, FeatureSide side);
 
 }  // namespace dofla::cpu

@@ -4,7 +4,7 @@ namespace dofla::cuda::feature_pairs {
 
 cudaError_t attention_mse_pairs(const PairTask& task, const PairLaunch& launch,
                                 cudaStream_t stream) {
-  return launch_pairs<PairLoss::kAttentionMse>(task, launch, stream);
+  return launch_pairs<PairLoss::kAttentionMse, false>(task, launch, stream);
 }
 
 }  // namespace dofla::cuda::feature_pairs

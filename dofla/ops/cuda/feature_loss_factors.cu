@@ -112,6 +112,17 @@ struct FactorBlock : LogFeatures<kParts, kWidth> {
     return logs;
   }
 
+  // |x|²/(2√D) of every row, which the gradient of η is made of.
+  __device__ void keep_norms(int tile, int rows) const {
+    float norms[2];
+    this->norm_terms(tile % 2, 0.5f / sqrtf(static_cast<float>(plan.width)), norms);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = 16 * warp + 8 * r + lane / 4;
+      if (lane % 4 == 0 && row < rows) side.norms[this->peak_row + tile * kTile + row] = norms[r];
+    }
+  }
+
   // Starts loading the rows of a tile, if there is such a tile.
   __device__ void fetch_tile(int tile) const {
     if (tile < plan.tiles)
@@ -133,7 +144,8 @@ struct FactorBlock : LogFeatures<kParts, kWidth> {
       __syncthreads();
       if (chunk == 0) {
         if (!last_tile) fetch_tile(tile + 1);
-        this->norm_terms(tile % 2, norm);
+        this->norm_terms(tile % 2, this->norm_scale(), norm);
+        if (side.norms != nullptr) keep_norms(tile, rows);
       }
       logs = this->log_features(tile % 2, chunk);
       this->for_each(chunk, kTile, [&](int q, int r, int, int) {

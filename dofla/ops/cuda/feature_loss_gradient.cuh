@@ -2,16 +2,18 @@
 //   log feature m of query i: F_im Σ_j Y_ij G_jm       of key j: G_jm Σ_i Y_ij F_im
 // and z_m gets their products with q_i and k_j. The queries' sums stay in
 // registers until all keys of the tile have been seen; the keys' sums go to z_m tile by tile, so
-// that blocks share nothing.
+// that blocks share nothing. Where features are untied, what came from keys leaves the registers
+// before what comes from queries enters them, and the other way round.
 #pragma once
 
+#include "dofla/ops/cuda/feature_loss_partials.cuh"
 #include "dofla/ops/cuda/feature_loss_vanished.cuh"
 
 namespace dofla::cuda::feature_pairs {
 
 // Every function takes the tiles as an argument: as a member they would keep the sums out of
 // registers.
-template <class Tiles>
+template <class Tiles, bool kUntied>
 struct GradientSums {
   static constexpr int kWeightParts = Tiles::kWeightParts, kWidth = Tiles::kWidth;
   static constexpr int kGroups = Tiles::kGroups;
@@ -22,6 +24,8 @@ struct GradientSums {
   float by_query[8][4];             // 16 queries × 64 features: Σ_j Y_ij G_jm
   float to_z[kWidth / 8][4];        // 16 features × kWidth
   float to_alpha[2];
+  float to_norm[2];  // untied: of η, feature by feature
+  float stale[2];  // untied: what partial gradients of queries and of keys are to be multiplied by
 
   __device__ __forceinline__ void start_item(const Tiles& at) {
     // With few blocks of 16 features two warps share one, each with half of the keys.
@@ -38,6 +42,14 @@ struct GradientSums {
 #pragma unroll
       for (int e = 0; e < 4; ++e) to_z[i][e] = 0;
     to_alpha[0] = to_alpha[1] = 0;
+    if constexpr (kUntied) {
+      to_norm[0] = to_norm[1] = 0;
+      stale[0] = stale[1] = 0;  // nothing is there yet
+      // Of features that only one warp sums, the other's share stays 0.
+      if (half_begin == 0 && half_end == 2) {
+        for (int side = 0; side < 2; ++side) add_to_partials(at, owned, side, 1, 0.0f, to_z);
+      }
+    }
   }
 
   __device__ __forceinline__ void start_rows() {
@@ -58,6 +70,10 @@ struct GradientSums {
       for (int e = 0; e < 4; ++e) to_z[i][e] *= factor;
     to_alpha[0] *= factor;
     to_alpha[1] *= factor;
+    if constexpr (kUntied) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) to_norm[i] *= factor, stale[i] *= factor;
+    }
   }
 
   // Where this lane's weights of row g and of the round's first keys go: those of block n lie at
@@ -91,6 +107,7 @@ struct GradientSums {
 
   // After the last key: the queries' sums go to z. They pass through the weights' shared memory.
   __device__ __forceinline__ void add_queries_to_z(const Tiles& at) {
+    if constexpr (kUntied) flush(at, 1);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       __syncthreads();
@@ -111,6 +128,7 @@ struct GradientSums {
         add_to_z(at, p, 0, 16 * q16);
       }
     }
+    if constexpr (kUntied) flush(at, 0);
   }
 
   __device__ __forceinline__ void write(const Tiles& at) {
@@ -119,6 +137,12 @@ struct GradientSums {
         at.plan.partial_row(task.first_item + at.state.number) + 16 * owned + at.g;
 #pragma unroll
     for (int r = 0; r < 2; ++r) to_alpha[r] = quad_sum(to_alpha[r]);
+    if constexpr (kUntied) {
+      for (int r = 0; r < 2; ++r) to_norm[r] = quad_sum(to_norm[r]);
+      // A scale that rose since the last rows' end; nothing is left in the registers.
+      flush(at, 0);
+      flush(at, 1);
+    }
 #pragma unroll 1
     for (int share = 0; share < 2; ++share) {
       if (share == half_begin) {
@@ -126,14 +150,17 @@ struct GradientSums {
         for (int r = 0; r < 2; ++r) {
           float* row = task.work.partial_z + (first + 8 * r) * kWidth + 2 * at.c;
 #pragma unroll
-          for (int n = 0; n < kWidth / 8; ++n) {
+          for (int n = 0; !kUntied && n < kWidth / 8; ++n) {
             float2 value = make_float2(to_z[n][2 * r], to_z[n][2 * r + 1]);
             float2* to = reinterpret_cast<float2*>(row + 8 * n);
             if (share == 1) value = make_float2(to->x + value.x, to->y + value.y);
             *to = value;
           }
-          float* alpha = task.work.partial_alpha + first + 8 * r;
-          if (at.c == 0) *alpha = share == 1 ? *alpha + to_alpha[r] : to_alpha[r];
+          const auto write_to = [&](float* to, float value) {
+            if (at.c == 0) to[first + 8 * r] = share == 1 ? to[first + 8 * r] + value : value;
+          };
+          write_to(task.work.partial_alpha, to_alpha[r]);
+          if constexpr (kUntied) write_to(task.work.partial_norm, to_norm[r]);
         }
       }
       __syncthreads();
@@ -141,6 +168,16 @@ struct GradientSums {
   }
 
  private:
+  // What the registers hold of z goes to the partial gradients of queries (side 0) or keys.
+  __device__ __forceinline__ void flush(const Tiles& at, int side) {
+    if (half_begin < 2) add_to_partials(at, owned, side, half_begin, stale[side], to_z);
+    stale[side] = 1;
+#pragma unroll
+    for (int i = 0; i < kWidth / 8; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) to_z[i][e] = 0;
+  }
+
   template <bool kAll>
   __device__ __forceinline__ void add_to_queries(const Tiles& at, uint32_t factors, int columns16) {
 #pragma unroll
@@ -207,8 +244,10 @@ struct GradientSums {
       for (int i = 0; i < 8; ++i) p[i] *= sums[2 * s + i / 4][i % 4];
       if (vanished) add_vanished(at, 1, first, owned, p);
       add_to_z(at, p, keys, first);
+      if constexpr (kUntied) add_norms(at, first, p, to_norm);
     }
     if (!vanished) return;
+    if constexpr (kUntied) flush(at, 1);
 #pragma unroll 1
     for (int s = 0; s < 2; ++s) {
       const int first = 16 * (2 * half + s);
@@ -216,6 +255,7 @@ struct GradientSums {
       add_vanished(at, 0, first, owned, p);
       add_to_z(at, p, 0, first);
     }
+    if constexpr (kUntied) flush(at, 0);
   }
 
   // Rows first.. of the owned features, from bf16 parts and in the order of add_to_z.

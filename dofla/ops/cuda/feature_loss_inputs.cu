@@ -1,4 +1,4 @@
-// The first launches: the plan of heads and work items, and z, q and k as bf16 parts.
+// The first launches: the plan of heads and work items, and directions, q and k as bf16 parts.
 #include "dofla/ops/cuda/feature_loss_plan.h"
 #include "dofla/ops/cuda/launch.cuh"
 
@@ -37,8 +37,7 @@ __global__ void plan_kernel(Plan plan, Counts counts, Workspace work) {
 }
 
 // One block a padded feature.
-__global__ void split_features_kernel(Plan plan, Workspace work, const float* z,
-                                      const float* log_alpha) {
+__global__ void split_features_kernel(Plan plan, Workspace work, FeatureLossInputs inputs) {
   const int row = blockIdx.x;
   int h = 0;
   while (row >= work.heads[h].padded_first + work.heads[h].padded) ++h;
@@ -46,17 +45,22 @@ __global__ void split_features_kernel(Plan plan, Workspace work, const float* z,
   const int m = row - head.padded_first;
   const bool real = m < head.count;
   const int64_t part_step = int64_t{plan.padded_total} * plan.kernel_width;
-  for (int d = threadIdx.x; d < plan.kernel_width; d += blockDim.x) {
-    float rest = real && d < plan.width ? z[int64_t{head.first + m} * plan.width + d] : 0.0f;
-    for (int p = 0; p < kFeatureParts; ++p) {
-      const __nv_bfloat16 part = __float2bfloat16_rn(rest);
-      work.z[p * part_step + int64_t{row} * plan.kernel_width + d] = part;
-      rest -= __bfloat162float(part);
+  const int own = plan.own_feature(work.heads, h, m);
+  for (int side = 0; side < (plan.untied ? 2 : 1); ++side) {
+    const float* from = plan.untied && side == 0 ? inputs.u + int64_t{head.first + m} * plan.width
+                                                 : inputs.z + int64_t{own} * plan.width;
+    for (int d = threadIdx.x; d < plan.kernel_width; d += blockDim.x) {
+      float rest = real && d < plan.width ? from[d] : 0.0f;
+      for (int p = 0; p < kFeatureParts; ++p) {
+        const __nv_bfloat16 part = __float2bfloat16_rn(rest);
+        work.side[side].directions[p * part_step + int64_t{row} * plan.kernel_width + d] = part;
+        rest -= __bfloat162float(part);
+      }
     }
   }
   if (threadIdx.x != 0) return;
   work.offsets[row] =
-      real ? static_cast<float>(0.5 * (log_alpha[head.first + m] - log(double(head.count))) *
+      real ? static_cast<float>(0.5 * (inputs.log_alpha[own] - log(double(head.count))) *
                                 1.4426950408889634)
            : -kInfinity;
 }
@@ -100,7 +104,8 @@ cudaError_t split_rows(const Plan& plan, const Workspace& work, const FeatureLos
 cudaError_t write_plan(const Plan& plan, const int64_t* counts, const Workspace& work,
                        cudaStream_t stream) {
   Counts by_value{};
-  for (int h = 0; h < plan.heads; ++h) by_value.count[h] = static_cast<int>(counts[h]);
+  for (int h = 0; h < plan.heads; ++h)
+    by_value.count[h] = static_cast<int>(counts[h / plan.sharing]);
   return launch(plan_kernel, dim3(1), kMostHeads, 0, stream, plan, by_value, work);
 }
 
@@ -108,7 +113,7 @@ cudaError_t split_inputs(const Plan& plan, const Workspace& work, const FeatureL
                          bool copy_inputs, cudaStream_t stream) {
   const cudaError_t status =
       launch(split_features_kernel, dim3(static_cast<unsigned>(plan.padded_total)), 64, 0, stream,
-             plan, work, inputs.z, inputs.log_alpha);
+             plan, work, inputs);
   return status == cudaSuccess && copy_inputs ? split_rows(plan, work, inputs, stream) : status;
 }
 

@@ -70,8 +70,9 @@ cudaError_t lay_out(const FeatureLossProblem& problem, const FeatureLossInputs& 
                     Layout* out) {
   const FeatureLossProblem& p = problem;
   if (p.batch < 1 || p.batch > 4096 || p.heads < 1 || p.heads > kMostHeads || p.key_heads < 1 ||
-      p.heads % p.key_heads != 0 || p.width < 1 || p.width > kWidestHead ||
-      !in_int(p.batch * p.heads) || p.tokens < 1 || p.tokens > (1 << 24))
+      p.heads % p.key_heads != 0 || (p.sharing != 1 && p.sharing != p.heads / p.key_heads) ||
+      p.width < 1 || p.width > kWidestHead || !in_int(p.batch * p.heads) || p.tokens < 1 ||
+      p.tokens > (1 << 24))
     return cudaErrorInvalidValue;
   Device device;
   const cudaError_t status = current_device(&device);
@@ -88,13 +89,16 @@ cudaError_t lay_out(const FeatureLossProblem& problem, const FeatureLossInputs& 
   plan.causal = p.causal;
   plan.sequence_scale = p.loss == PairLoss::kL2 && p.sequence_scale;
   plan.subtract_norm = p.subtract_norm;
+  plan.untied = inputs.u != nullptr;
+  plan.sharing = static_cast<int>(p.sharing);
   plan.loss = p.loss;
   int64_t total = 0, padded_total = 0, most = 0;
   for (int h = 0; h < plan.heads; ++h) {
-    if (p.counts[h] < 1 || p.counts[h] > (1 << 20)) return cudaErrorInvalidValue;
-    total += p.counts[h];
-    padded_total += (p.counts[h] + 15) / 16 * 16;
-    most = p.counts[h] > most ? p.counts[h] : most;
+    const int64_t count = p.counts[h / p.sharing];
+    if (count < 1 || count > (1 << 20)) return cudaErrorInvalidValue;
+    total += count;
+    padded_total += (count + 15) / 16 * 16;
+    most = count > most ? count : most;
   }
   out->narrow = choose_shape(plan, device, false, false);
   out->wide = choose_shape(plan, device, most > kTile, most > 2 * kTile);
@@ -107,11 +111,11 @@ cudaError_t lay_out(const FeatureLossProblem& problem, const FeatureLossInputs& 
   }
   int64_t narrow_items = 0, wide_items = 0;
   for (int h = 0; h < plan.heads; ++h) {
-    const int64_t each = int64_t{plan.batch} * plan.pairs;
-    if (p.counts[h] <= kTile)
+    const int64_t each = int64_t{plan.batch} * plan.pairs, count = p.counts[h / p.sharing];
+    if (count <= kTile)
       narrow_items += each;
     else
-      wide_items += each * ((p.counts[h] + plan.wide_window - 1) / plan.wide_window);
+      wide_items += each * ((count + plan.wide_window - 1) / plan.wide_window);
   }
   if (!in_int(total) || !in_int(padded_total) || !in_int(narrow_items + wide_items))
     return cudaErrorInvalidValue;
@@ -146,8 +150,6 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
   Workspace work{};
   work.heads = pieces.allocate<HeadPlan>(plan.heads);
   work.next_item = pieces.allocate<int>(2);
-  work.z = pieces.allocate<__nv_bfloat16>(int64_t{kFeatureParts} * plan.padded_total *
-                                          plan.kernel_width);
   work.offsets = pieces.allocate<float>(plan.padded_total);
   work.balance = pieces.allocate<float>(plan.padded_total);
   work.balance_parts = pieces.allocate<float>(int64_t{2} * kBalanceSequences * plan.padded_total);
@@ -170,10 +172,22 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
     side.factors = pieces.allocate<__nv_bfloat16>(kFactorPlanes * plan.plane_step());
     side.logs = pieces.allocate<float>(plan.plane_step());
     side.peaks = pieces.allocate<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
+    side.directions = i == 1 && !plan.untied
+                          ? work.side[0].directions
+                          : pieces.allocate<__nv_bfloat16>(int64_t{kFeatureParts} *
+                                                           plan.padded_total * plan.kernel_width);
+  }
+  if (plan.untied) {
+    work.side[1].norm_weight = inputs.norm_weight;
+    work.side[1].norms = pieces.allocate<float>(int64_t{plan.batch} * plan.heads * plan.tokens);
   }
   const int64_t partial_rows = plan.partial_row(plan.items());
-  work.partial_z = pieces.allocate<float>(partial_rows * plan.kernel_width);
+  work.partial_z = pieces.allocate<float>((plan.untied ? 4 : 1) * partial_rows * plan.kernel_width);
   work.partial_alpha = pieces.allocate<float>(partial_rows);
+  if (plan.untied) {
+    work.partial_norm = pieces.allocate<float>(partial_rows);
+    work.norm_rows = pieces.allocate<double>(plan.total / plan.sharing);
+  }
   work.results = pieces.allocate<ItemResult>(plan.items());
   work.weights = pieces.allocate<float>(plan.items());
   work.pairs = pieces.allocate<float2>(int64_t{layout.blocks} * kTile * kTile);
@@ -191,11 +205,11 @@ cudaError_t run_pairs(const Layout& layout, const Workspace& work, bool wide, cu
                        shared_bytes(plan, shape, wide && layout.foreign)};
   switch (plan.loss) {
     case PairLoss::kSoftmax:
-      return softmax_pairs(task, how, stream);
+      return (plan.untied ? untied_softmax_pairs : softmax_pairs)(task, how, stream);
     case PairLoss::kL2:
-      return l2_pairs(task, how, stream);
+      return (plan.untied ? untied_l2_pairs : l2_pairs)(task, how, stream);
     case PairLoss::kAttentionMse:
-      return attention_mse_pairs(task, how, stream);
+      return (plan.untied ? untied_attention_mse_pairs : attention_mse_pairs)(task, how, stream);
   }
   return cudaErrorInvalidValue;
 }

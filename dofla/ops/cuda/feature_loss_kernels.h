@@ -1,5 +1,5 @@
-// The layerwise objectives of dofla/ops/feature_loss.h on a GPU: losses and gradients for z and
-// log α, fused over tiles of 64 × 64 pairs. No [T, T] matrix reaches device memory, nothing is
+// The layerwise objectives of dofla/ops/feature_loss.h on a GPU: losses and gradients of
+// features, fused over tiles of 64 × 64 pairs. No [T, T] matrix reaches device memory, nothing is
 // allocated and nothing waits for the device. One device gives the same bits for the same input.
 // docs/kernels.md, "Feature losses" and "Precision".
 #pragma once
@@ -16,8 +16,9 @@ enum class PairLoss { kSoftmax, kL2, kAttentionMse };
 
 struct FeatureLossProblem {
   int64_t batch, heads, key_heads, tokens, width;  // heads ≤ kMostHeads, width ≤ kWidestHead
-  const int64_t* counts;                           // [H] on the host: M of every query head
-  Element element;                                 // of q and k
+  int64_t sharing;        // query heads that share features: H/Hkv where untied, else 1
+  const int64_t* counts;  // [H / sharing] on the host: M of every head that has features
+  Element element;        // of q and k
   PairLoss loss;
   bool causal;          // key j ≤ query i; else all pairs
   bool sequence_scale;  // of l2: s from each head and sequence (L2Scale::kSequence), or 1
@@ -25,16 +26,20 @@ struct FeatureLossProblem {
 };
 
 struct FeatureLossInputs {
-  HeadRows q;              // [B, H, T, D]
-  HeadRows k;              // [B, Hkv, T, D]
-  const float* z;          // [ΣM, D]
-  const float* log_alpha;  // [ΣM]
+  HeadRows q;                // [B, H, T, D]
+  HeadRows k;                // [B, Hkv, T, D]
+  const float* z;            // [ΣM, D]
+  const float* log_alpha;    // [ΣM]
+  const float* u;            // [sharing · ΣM, D] of untied features, or null
+  const float* norm_weight;  // [Hkv] of untied features, or null
 };
 
 struct FeatureLossOutputs {
   double* per_head;       // [H]
   float* grad_z;          // [ΣM, D]
   float* grad_log_alpha;  // [ΣM]
+  float* grad_u;          // [sharing · ΣM, D], or null
+  float* grad_norm;       // [Hkv], or null
 };
 
 // The bytes of device memory that feature_loss works in on the current device: about

@@ -1,4 +1,4 @@
-// Log features of tiles of queries or keys, on tensor cores: z·x from bf16 parts.
+// Log features of tiles of queries or keys, on tensor cores: directions times x from bf16 parts.
 #pragma once
 
 #include "dofla/ops/cuda/feature_loss_plan.h"
@@ -35,19 +35,20 @@ struct LogFeatures {
   const Side& side;
   const HeadPlan head;
   const float balance_sign;  // how the balance goes into the logs: +1 for queries, −1 for keys
-  const int b;
+  const int b, h;
   const __nv_bfloat16* const x;
   const int64_t peak_row, row_base;  // first rows of peaks, of factors and logs
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-  __device__ LogFeatures(const Plan& p, const Workspace& w, int which, int h, int sequence,
+  __device__ LogFeatures(const Plan& p, const Workspace& w, int which, int query_head, int sequence,
                          float sign)
       : plan(p),
         work(w),
         side(w.side[which]),
-        head(w.heads[h]),
+        head(w.heads[query_head]),
         balance_sign(sign),
         b(sequence),
+        h(query_head),
         x(side.x_of(sequence, h, p.heads)),
         peak_row((int64_t{b} * p.heads + h) * p.tokens),
         row_base((int64_t{b} * p.padded_total + head.padded_first) * p.tokens) {}
@@ -62,9 +63,10 @@ struct LogFeatures {
     const int first = head.padded_first + chunk * kTile, rows = head.padded - chunk * kTile;
     for (int p = 0; p < kFeatureParts; ++p)
       for (int t = 0; t < kWidthTiles; ++t)
-        copy_tile<kFactorThreads>(kFeatureTiles + p * kPartBytes + t * kTileBytes,
-                                  work.z + p * part_step + int64_t{first} * kWidth + t * kTile,
-                                  kWidth, rows, chunks(t));
+        copy_tile<kFactorThreads>(
+            kFeatureTiles + p * kPartBytes + t * kTileBytes,
+            side.directions + p * part_step + int64_t{first} * kWidth + t * kTile, kWidth, rows,
+            chunks(t));
   }
 
   // Every step-th token from `token` on, into tile 0 or 1.
@@ -104,8 +106,15 @@ struct LogFeatures {
     return out;
   }
 
-  // The term |x|²/(2√D) of rows g and g + 8 of this warp, from the tiles; 0 for a map without it.
-  __device__ void norm_terms(int rows_tile, float (&terms)[2]) const {
+  // What |x|² is multiplied by in log φ̃, to base 2; 0 for a map without it.
+  __device__ float norm_scale() const {
+    const float scale =
+        plan.subtract_norm ? 0.5f * kLog2E / sqrtf(static_cast<float>(plan.width)) : 0.0f;
+    return side.norm_weight == nullptr ? scale : scale * side.norm_weight[h / plan.sharing];
+  }
+
+  // scale · |x|² of rows g and g + 8 of this warp, from the tiles.
+  __device__ void norm_terms(int rows_tile, float scale, float (&terms)[2]) const {
     const int row = 16 * warp + lane / 2;
     float sum = 0;
     for (int t = 0; t < kWidthTiles; ++t) {
@@ -127,8 +136,6 @@ struct LogFeatures {
       }
     }
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    const float scale =
-        plan.subtract_norm ? 0.5f * kLog2E / sqrtf(static_cast<float>(plan.width)) : 0.0f;
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       terms[r] = scale * __shfl_sync(0xffffffffu, sum, 2 * (lane / 4) + 16 * r);

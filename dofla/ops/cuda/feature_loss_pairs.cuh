@@ -10,7 +10,7 @@
 
 namespace dofla::cuda::feature_pairs {
 
-template <PairLoss kLoss, class PairTilesType>
+template <PairLoss kLoss, bool kUntied, class PairTilesType>
 struct PairBlock {
   using Tiles = PairTilesType;
   using Tile = typename Tiles::Tile;
@@ -18,7 +18,7 @@ struct PairBlock {
   static constexpr bool kNormalised = kLoss != PairLoss::kL2;
 
   Tiles at;
-  GradientSums<Tiles> gradient;
+  GradientSums<Tiles, kUntied> gradient;
   double loss;
   RowTerms rows[2];
   RowSums<kLoss, Tiles> sums_of_rows;

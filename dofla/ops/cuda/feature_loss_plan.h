@@ -38,9 +38,10 @@ constexpr float kNegligible = -40.0f;  // relative to 1: below the rounding of a
 constexpr float kNothing = -1e29f;
 constexpr float kInfinity = __builtin_huge_valf();
 
+// Of a query head.
 struct HeadPlan {
   int count;         // M
-  int first;         // row in z
+  int first;         // feature among those of all query heads: the row in u, or in z where tied
   int padded;        // M rounded up to 16
   int padded_first;  // as `first`, of padded rows
   int window;        // features of an item
@@ -59,9 +60,12 @@ struct Side {
   HeadRows x;  // [B, X, T, kernel width] in bf16 parts
   int64_t part_step;
   int x_heads;
-  __nv_bfloat16* factors;  // kFactorPlanes times, plane_step apart
-  float* logs;             // l, of wide rows only
-  float* peaks;            // [B, H, T]
+  __nv_bfloat16* factors;     // kFactorPlanes times, plane_step apart
+  float* logs;                // l, of wide rows only
+  float* peaks;               // [B, H, T]
+  __nv_bfloat16* directions;  // [kFeatureParts, padded ΣM, kernel width]: z or u
+  const float* norm_weight;   // [Hkv], of untied keys: η, or null
+  float* norms;               // [B, H, T], of untied keys: |k|²/(2√D), or null
 
   // The first row of the vectors that query head `h` of `heads` reads.
   __device__ const __nv_bfloat16* x_of(int b, int h, int heads) const {
@@ -77,7 +81,8 @@ struct Plan {
   int total, padded_total;
   int tiles, pairs;  // of 64 queries; of tiles
   int wide_window, narrow_items, wide_items;
-  bool causal, sequence_scale, subtract_norm;
+  int sharing;  // query heads that share features
+  bool causal, sequence_scale, subtract_norm, untied;
   PairLoss loss;
 
   // The softmax loss needs no pass over the pairs for the row sums of K̂: they are products of
@@ -86,6 +91,10 @@ struct Plan {
   __host__ __device__ int items() const { return narrow_items + wide_items; }
   __host__ __device__ int width16() const { return (width + 15) / 16; }
   __host__ __device__ int64_t plane_step() const { return int64_t{batch} * padded_total * tokens; }
+  // A head's feature m, as a row of z and log α.
+  __device__ int own_feature(const HeadPlan* heads, int h, int m) const {
+    return heads[h / sharing * sharing].first / sharing + m;
+  }
   // The first row of an item's partial gradients.
   __host__ __device__ int64_t partial_row(int item) const {
     return item < narrow_items
@@ -108,7 +117,6 @@ cudaError_t with_tiling(const Plan& plan, const Body& body) {
 struct Workspace {
   HeadPlan* heads;       // [H]
   int* next_item;        // [2]: of narrow and of wide heads
-  __nv_bfloat16* z;      // [kFeatureParts, padded ΣM, kernel width]
   float* offsets;        // [padded ΣM]: ½ (log α − log M)
   float* balance;        // [padded ΣM]
   float* balance_parts;  // [2 · sampled sequences, padded ΣM]: of queries, then of keys
@@ -118,11 +126,14 @@ struct Workspace {
   float* some_logits;  // [B, H]: the largest log K of sampled pairs, the first scale of l2
   __nv_bfloat16* x_parts[2];  // q and k as bf16 parts, where they have to be copied
   Side side[2];               // queries, keys
-  float* partial_z;           // [partial rows, kernel width]
-  float* partial_alpha;       // [partial rows]
-  ItemResult* results;        // [items]
-  float* weights;             // [items]
-  float2* pairs;              // [blocks, 64, 64]: pairs that are computed from logarithms
+  // [partial rows, kernel width]: of z; untied 4 times, of queries and keys by two warps each.
+  float* partial_z;
+  float* partial_alpha;  // [partial rows]
+  float* partial_norm;   // [partial rows], of untied features: of η
+  double* norm_rows;     // [ΣM], of untied features: of η, feature by feature
+  ItemResult* results;   // [items]
+  float* weights;        // [items]
+  float2* pairs;         // [blocks, 64, 64]: pairs that are computed from logarithms
 };
 
 // The arguments of the pair kernel. `first_item` and `item_count` select the work items of narrow
@@ -182,6 +193,11 @@ cudaError_t softmax_pairs(const PairTask& task, const PairLaunch& launch, cudaSt
 cudaError_t l2_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream);
 cudaError_t attention_mse_pairs(const PairTask& task, const PairLaunch& launch,
                                 cudaStream_t stream);
+cudaError_t untied_softmax_pairs(const PairTask& task, const PairLaunch& launch,
+                                 cudaStream_t stream);
+cudaError_t untied_l2_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream);
+cudaError_t untied_attention_mse_pairs(const PairTask& task, const PairLaunch& launch,
+                                       cudaStream_t stream);
 cudaError_t sum_items(const Plan& plan, const Workspace& work, const FeatureLossOutputs& outputs,
                       cudaStream_t stream);
 

@@ -3,7 +3,7 @@
 namespace dofla::cuda::feature_pairs {
 
 cudaError_t softmax_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream) {
-  return launch_pairs<PairLoss::kSoftmax>(task, launch, stream);
+  return launch_pairs<PairLoss::kSoftmax, false>(task, launch, stream);
 }
 
 }  // namespace dofla::cuda::feature_pairs

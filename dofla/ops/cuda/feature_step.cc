@@ -6,27 +6,39 @@
 namespace dofla::cuda {
 namespace {
 
-Tensor feature_step(const Tensor& loss, const Tensor& grad_z, const Tensor& grad_log_alpha,
+// Elements of a part that belong to one feature of a head; 0 where they belong to the head.
+int64_t elements_a_feature(std::string_view part, const Features& features) {
+  if (part == "norm_weight") return 0;
+  if (part == "log_alpha") return 1;
+  return (part == "u" ? features.group() : 1) * features.z.size(1);
+}
+
+Tensor feature_step(const Tensor& loss, const FeatureGradients& grad,
                     const FeatureStepOptions& options, FeatureMoments& moments,
                     Features& features) {
   Tensor norms({features.heads()}, DType::kF64, features.z.device());
-  const FeatureStepArguments arguments = {
+  FeatureStepArguments arguments = {
       .heads = features.heads(),
-      .width = features.z.size(1),
+      .group = features.group(),
       .offsets = static_cast<const int64_t*>(features.gpu_offsets.raw()),
       .loss = static_cast<const double*>(loss.raw()),
-      .grad_z = floats(grad_z),
-      .grad_log_alpha = floats(grad_log_alpha),
       .norms = static_cast<double*>(norms.mutable_raw()),
-      .z_factors = adam_factors({.learning_rate = options.lr_z}, moments.z.steps),
-      .log_alpha_factors =
-          adam_factors({.learning_rate = options.lr_alpha}, moments.log_alpha.steps),
-      .z_mean = mutable_floats(moments.z.mean),
-      .z_square = mutable_floats(moments.z.square),
-      .z = mutable_floats(features.z),
-      .log_alpha_mean = mutable_floats(moments.log_alpha.mean),
-      .log_alpha_square = mutable_floats(moments.log_alpha.square),
-      .log_alpha = mutable_floats(features.log_alpha)};
+      .parts = {}};
+  const auto values = dofla::feature_parts(features);
+  const auto gradients = dofla::feature_parts(grad);
+  const auto moment = dofla::feature_parts(moments);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto& [name, value] = values[i];
+    if (!value->defined()) continue;
+    AdamMoments& moved = *moment[i].second;
+    arguments.parts[i] = {
+        adam_factors({.learning_rate = learning_rate(options, name)}, moved.steps),
+        elements_a_feature(name, features),
+        floats(*gradients[i].second),
+        mutable_floats(moved.mean),
+        mutable_floats(moved.square),
+        mutable_floats(*value)};
+  }
   cuda_check(launch_feature_step(arguments, stream_of(features.z)), "feature step");
   return norms;
 }

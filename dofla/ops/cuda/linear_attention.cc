@@ -12,7 +12,7 @@ LinearAttentionShape shape_of(const Tensor& q, const Tensor& k) {
 
 LinearAttentionFeatures kernel_features(const Features& features) {
   return {features.counts.data(), floats(features.z), floats(features.log_alpha),
-          features.subtract_norm};
+          features.subtract_norm, floats(features.u), floats(features.norm_weight)};
 }
 
 LinearAttentionSums sums_of(LinearAttentionState& state) {
@@ -62,9 +62,7 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   AttentionTape tape = known;
   if (!tape.log_sum.defined())
     tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum);
-  const auto like = [](const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); };
-  LinearAttentionGradients gradients = {buffers.q, buffers.k, buffers.v, like(features.z),
-                                        like(features.log_alpha)};
+  LinearAttentionGradients gradients = {buffers.q, buffers.k, buffers.v, gradients_like(features)};
   const LinearAttentionShape shape = shape_of(q, k);
   const LinearAttentionFeatures on_gpu = kernel_features(features);
   Tensor workspace({linear_attention_backward_workspace_bytes(shape, on_gpu)}, DType::kU8,
@@ -74,7 +72,8 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
           shape, on_gpu, heads_of(q), heads_of(k), heads_of(v),
           token_heads_of(std::as_const(tape.out)), floats(tape.log_sum), token_heads_of(grad_out),
           {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v),
-           mutable_floats(gradients.z), mutable_floats(gradients.log_alpha)},
+           mutable_floats(gradients.features.z), mutable_floats(gradients.features.log_alpha),
+           mutable_floats(gradients.features.u), mutable_floats(gradients.features.norm_weight)},
           workspace.mutable_raw(), stream_of(q)),
       "linear attention backward");
   return gradients;

@@ -29,6 +29,37 @@ __global__ void add_up(const float* __restrict__ parts, int count, int64_t size,
   to[i] = sum;
 }
 
+// The rows of query heads that share a state, and of `sides` parts from `side` on, to one row each:
+// to[m, d] = Σ_b Σ_side Σ_h parts[b, side, h's m, d], in that order. A thread a number.
+__global__ void add_up_groups(const float* __restrict__ parts, int batch, int side, int sides,
+                              const __grid_constant__ FeatureTable table, int width, int64_t size,
+                              float* __restrict__ to) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i >= size) return;
+  const int sharing = table.sharing, m = static_cast<int>(i / width);
+  int head = 0;  // the first of the query heads
+  while (m >= table.first[head + sharing] / sharing) head += sharing;
+  const int64_t within = i - int64_t{table.first[head] / sharing} * width;
+  float sum = 0;
+  for (int b = 0; b < batch; ++b)
+    for (int s = side; s < side + sides; ++s)
+      for (int h = head; h < head + sharing; ++h)
+        sum += parts[(b * 2 + s) * size * sharing + int64_t{table.first[h]} * width + within];
+  to[i] = sum;
+}
+
+// to[b] = Σ of head b's share of [B, P], over the parts of its query heads. A thread a head.
+__global__ void add_up_norms(const float* __restrict__ parts, int batch, int count,
+                             const __grid_constant__ PartTable table, int sharing,
+                             float* __restrict__ to) {
+  const int head = threadIdx.x;
+  float sum = 0;
+  for (int b = 0; b < batch; ++b)
+    for (int p = table.first[head * sharing]; p < table.first[(head + 1) * sharing]; ++p)
+      sum += parts[int64_t{b} * count + p];
+  to[head] = sum;
+}
+
 template <class T>
 cudaError_t launch_sweeps(const LinearAttentionShape& s, const LinearBackwardArguments& a,
                           int64_t parts, cudaStream_t stream) {
@@ -37,7 +68,7 @@ cudaError_t launch_sweeps(const LinearAttentionShape& s, const LinearBackwardArg
     using Tiling = SweepTiling<T, kWidth>;
     const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(s.batch), 2);
     return launch(linear_attention_backward<T, kWidth>, grid, Tiling::kThreads,
-                  Tiling::kSharedBytes, stream, a);
+                  Tiling::shared_bytes(a.u != nullptr), stream, a);
   });
 }
 
@@ -48,8 +79,9 @@ struct Workspace {
     const bool query_parts = f.count > s.heads, key_parts = f.count > s.key_heads;
     const int64_t part = s.batch * f.count * s.tokens * s.width;
     e = allocate(s.batch * s.heads * s.tokens);
-    grad_z = allocate(2 * s.batch * f.total * s.width);
+    grad_directions = allocate(2 * s.batch * f.total * s.width);
     grad_log_alpha = allocate(2 * s.batch * f.total);
+    grad_norm = allocate(s.batch * f.count);
     q = query_parts ? allocate(part) : nullptr;
     k = key_parts ? allocate(part) : nullptr;
     v = key_parts ? allocate(part) : nullptr;
@@ -61,14 +93,14 @@ struct Workspace {
   }
   float* at;
   int64_t floats = 0;
-  float *e, *grad_z, *grad_log_alpha, *q, *k, *v;
+  float *e, *grad_directions, *grad_log_alpha, *grad_norm, *q, *k, *v;
 };
 
 }  // namespace
 
 int64_t linear_attention_backward_workspace_bytes(const LinearAttentionShape& s,
                                                   const LinearAttentionFeatures& features) {
-  return Workspace(s, feature_parts(s, features.counts), nullptr).floats * 4;
+  return Workspace(s, feature_parts(s, features), nullptr).floats * 4;
 }
 
 cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
@@ -78,7 +110,7 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
                                              const float* log_sum, const HeadRows& grad_out,
                                              const LinearAttentionGradientsOut& gradients,
                                              void* workspace, cudaStream_t stream) {
-  const FeatureParts f = feature_parts(s, features.counts);
+  const FeatureParts f = feature_parts(s, features);
   if (!f.valid) return cudaErrorInvalidValue;
   const Workspace space(s, f, workspace);
   LinearBackwardArguments a = {};
@@ -88,7 +120,9 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
   a.log_sum = log_sum, a.e = space.e;
   a.features = f.table;
   a.z = features.z, a.log_alpha = features.log_alpha;
-  a.grad_z = space.grad_z, a.grad_log_alpha = space.grad_log_alpha;
+  a.u = features.u, a.norm_weight = features.norm_weight;
+  a.grad_directions = space.grad_directions, a.grad_log_alpha = space.grad_log_alpha;
+  a.grad_norm = features.u == nullptr ? nullptr : space.grad_norm;
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
   a.total = static_cast<int>(f.total);
@@ -111,8 +145,27 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
     if (status == cudaSuccess)
       then(launch(add_up, dim3(blocks_for(size, 128)), 128, 0, stream, from, parts, size, to));
   };
-  sum(space.grad_z, f.total * s.width, gradients.z);
-  sum(space.grad_log_alpha, f.total, gradients.log_alpha);
+  const auto sum_groups = [&](const float* from, int side, int sides, int64_t width, float* to) {
+    FeatureTable table = f.table;
+    int64_t size = f.own * width;
+    if (to == gradients.u) table.sharing = 1, size = f.total * width;  // every query head its own
+    if (status == cudaSuccess)
+      then(launch(add_up_groups, dim3(blocks_for(size, 128)), 128, 0, stream, from,
+                  static_cast<int>(s.batch), side, sides, table, static_cast<int>(width), size,
+                  to));
+  };
+  if (features.u == nullptr) {
+    sum(space.grad_directions, f.total * s.width, gradients.z);
+    sum(space.grad_log_alpha, f.total, gradients.log_alpha);
+  } else {
+    sum_groups(space.grad_directions, 0, 1, s.width, gradients.u);
+    sum_groups(space.grad_directions, 1, 1, s.width, gradients.z);
+    sum_groups(space.grad_log_alpha, 0, 2, 1, gradients.log_alpha);
+    if (status == cudaSuccess)
+      then(launch(add_up_norms, dim3(1), static_cast<int>(s.key_heads), 0, stream, space.grad_norm,
+                  static_cast<int>(s.batch), static_cast<int>(f.count), f.parts,
+                  static_cast<int>(f.table.sharing), gradients.norm_weight));
+  }
   if (status == cudaSuccess && space.q != nullptr)
     then(launch_sum_parts(rows, f.parts, space.q, gradients.q, stream));
   if (status == cudaSuccess && space.k != nullptr) {

@@ -26,23 +26,27 @@ struct ChunkShared {
   int cut[kTile / 16];
 };
 
-// Directions, times the scale of the inner product.
+// Directions of queries or keys, from the row `first` on, times the scale of the inner product.
 template <class Tiling>
-__device__ void load_directions(const BlockFeatures& f, const float* z, const float* log_alpha,
-                                int width, float inner_scale, typename Tiling::Wide to,
-                                ChunkShared<Tiling::kTile>& shared) {
+__device__ void load_directions(const BlockFeatures& f, const float* rows, int first, int width,
+                                float inner_scale, typename Tiling::Wide to) {
   constexpr int kPairs = Tiling::kWidth / 2;
   for (int i = threadIdx.x; i < Tiling::kTile * kPairs; i += Tiling::kThreads) {
     const int m = i / kPairs, d = i % kPairs * 2;
-    const float* row = z + static_cast<int64_t>(f.first + m) * width;
-    const float first = m < f.count && d < width ? row[d] * inner_scale : 0.0f;
-    const float second = m < f.count && d + 1 < width ? row[d + 1] * inner_scale : 0.0f;
-    to.store(m, d, first, second);
+    const float* row = rows + static_cast<int64_t>(first + m) * width;
+    const float one = m < f.count && d < width ? row[d] * inner_scale : 0.0f;
+    const float other = m < f.count && d + 1 < width ? row[d + 1] * inner_scale : 0.0f;
+    to.store(m, d, one, other);
   }
+}
+
+template <class Tiling>
+__device__ void load_offsets(const BlockFeatures& f, const float* log_alpha,
+                             ChunkShared<Tiling::kTile>& shared) {
   if (threadIdx.x < Tiling::kTile)
     shared.offset[threadIdx.x] =
         static_cast<int>(threadIdx.x) < f.count
-            ? 0.5f * (log_alpha[f.first + threadIdx.x] - logf(static_cast<float>(f.head_count)))
+            ? 0.5f * (log_alpha[f.own + threadIdx.x] - logf(static_cast<float>(f.head_count)))
             : 0.0f;
 }
 
@@ -64,6 +68,17 @@ __device__ __forceinline__ void log_features(typename Tiling::RowTile x,
       logs[n][i] = m < f.count ? logs[n][i] + offset[m] - (i < 2 ? less.x : less.y) : missing;
     }
   }
+}
+
+// Where a second tile of directions begins in shared memory, after everything else: those of
+// queries, where they have their own.
+template <class T>
+__device__ __forceinline__ T* after_shared(unsigned char* memory, size_t bytes) {
+  return reinterpret_cast<T*>(memory + (bytes + 15) / 16 * 16);
+}
+template <class Tiling, class T>
+constexpr size_t untied_shared_bytes(size_t bytes) {
+  return (bytes + 15) / 16 * 16 + Tiling::kWideElements * sizeof(T);
 }
 
 // scale · |x|² of a lane's two rows.

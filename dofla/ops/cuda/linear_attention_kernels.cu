@@ -16,6 +16,7 @@ struct ForwardArguments {
   float* log_sum;  // [B, H, T] or null
   FeatureTable features;
   const float *z, *log_alpha;
+  const float *u, *norm_weight;       // of untied features, or null
   LinearAttentionSums before, after;  // [B, segments, ΣM], or null
   int heads, group, tokens, width, total;
   int segments, segment_tokens;
@@ -26,7 +27,7 @@ struct ForwardArguments {
 };
 
 template <class Tiling, class T>
-constexpr size_t forward_shared_bytes() {
+__host__ __device__ constexpr size_t forward_shared_bytes() {
   return (Tiling::kWideElements + Tiling::kStages * 3 * Tiling::kElements) * sizeof(T) +
          sizeof(ChunkShared<Tiling::kTile>);
 }
@@ -45,9 +46,12 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
   auto& shared = *reinterpret_cast<ChunkShared<Tiling::kTile>*>(tile(Tiling::kStages, 0).data);
 
   const BlockFeatures f = features_of_block(a.features, Tiling::kTile, blockIdx.x);
+  // Query heads that share a state see the same sums of keys: the first of them writes them.
+  const bool writes_sums = f.head % a.features.sharing == 0;
+  if (!kOutput && !writes_sums) return;
   const int64_t b_index = blockIdx.y;
   const int h = f.head, end = min((static_cast<int>(blockIdx.z) + 1) * a.segment_tokens, a.tokens);
-  const int64_t first_sum = (b_index * a.segments + blockIdx.z) * a.total + f.first;
+  const int64_t first_sum = (b_index * a.segments + blockIdx.z) * a.total + f.own;
   const T* q = head_of<T>(a.q, b_index, h);
   const T* k = head_of<T>(a.k, b_index, h / a.group);
   const T* v = head_of<T>(a.v, b_index, h / a.group);
@@ -64,7 +68,16 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
 
   int begin = blockIdx.z * a.segment_tokens, stage = 0;
   load_chunk(begin, stage);
-  load_directions<Tiling>(f, a.z, a.log_alpha, a.width, a.inner_scale, directions, shared);
+  load_directions<Tiling>(f, a.z, f.own, a.width, a.inner_scale, directions);
+  load_offsets<Tiling>(f, a.log_alpha, shared);
+  const typename Tiling::Wide query_directions(
+      a.u == nullptr ? memory : after_shared<T>(shared_memory(), forward_shared_bytes<Tiling, T>()),
+      Tiling::kTile);
+  float norm_scale = a.norm_scale;
+  if (a.u != nullptr) {
+    if (kOutput) load_directions<Tiling>(f, a.u, f.first, a.width, a.inner_scale, query_directions);
+    norm_scale *= a.norm_weight[h / a.features.sharing];
+  }
   typename Tiling::Values b;
   float log_max = 0;
   read_sums<Tiling>(a.before, first_sum, f, a.width, b, log_max, shared);
@@ -75,10 +88,10 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
     __syncthreads();
     typename Tiling::Logs log_k, log_q;
     log_features<Tiling>(tile(stage, 1), directions, f, shared.offset,
-                         half_norms<Tiling>(tile(stage, 1), a.norm_scale), 0.0f, log_k);
+                         half_norms<Tiling>(tile(stage, 1), norm_scale), 0.0f, log_k);
     // A factor that all features of a query share cancels in its output.
     if (kOutput)
-      log_features<Tiling>(tile(stage, 0), directions, f, shared.offset, float2{}, -INFINITY,
+      log_features<Tiling>(tile(stage, 0), query_directions, f, shared.offset, float2{}, -INFINITY,
                            log_q);
     const int rows = settle_peaks<Tiling>(log_k, min(Tiling::kTile, end - begin), log_max, shared);
     const int next = begin + rows;
@@ -136,7 +149,7 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
     stage = Tiling::kStages == 2 ? stage ^ 1 : 0;
   }
   __syncthreads();
-  if (a.after.log_max != nullptr)
+  if (a.after.log_max != nullptr && writes_sums)
     write_sums<Tiling>(a.after, first_sum, f, a.width, b, log_max, shared);
 }
 
@@ -182,14 +195,22 @@ LinearAttentionSums sums_at(float* at, int64_t rows, int64_t total) {
   return {at, at + rows * total, at + 2 * rows * total};
 }
 
+// Of the segments and of what lies before them, or a copy of what query heads read together.
+int64_t kept_sums_floats(const LinearAttentionShape& s, const FeatureParts& f) {
+  const int64_t segments = segments_of(s, f.count);
+  if (segments > 1) return 2 * sums_floats(s.batch * segments, f.own, s.width);
+  return f.table.sharing > 1 ? sums_floats(s.batch, f.own, s.width) : 0;
+}
+
 template <class T, int kWidth, bool kOutput>
 cudaError_t launch_pass(const LinearAttentionShape& s, const ForwardArguments& a, int64_t parts,
                         cudaStream_t stream) {
   using Tiling = ChunkTiling<T, kWidth>;
   const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(s.batch),
                   static_cast<unsigned>(a.segments));
+  constexpr size_t kBytes = forward_shared_bytes<Tiling, T>();
   return launch(linear_attention<T, kWidth, kOutput>, grid, Tiling::kThreads,
-                forward_shared_bytes<Tiling, T>(), stream, a);
+                a.u == nullptr ? kBytes : untied_shared_bytes<Tiling, T>(kBytes), stream, a);
 }
 
 template <class T>
@@ -199,6 +220,12 @@ cudaError_t launch_passes(const LinearAttentionShape& s, ForwardArguments a, int
     constexpr int kWidth = decltype(width)::value;
     if (a.segments == 1) {
       a.before = a.after = sums;
+      if (a.features.sharing > 1 && sums.log_max != nullptr) {
+        // All query heads of a group read the sums that one of them overwrites.
+        a.before = sums_at(workspace, s.batch, a.total);
+        const cudaError_t status = copy_sums(a.before, sums, s.batch * a.total, s.width, stream);
+        if (status != cudaSuccess) return status;
+      }
       return launch_pass<T, kWidth, true>(s, a, parts, stream);
     }
     const int64_t rows = s.batch * a.segments;
@@ -221,10 +248,8 @@ cudaError_t launch_passes(const LinearAttentionShape& s, ForwardArguments a, int
 
 int64_t linear_attention_workspace_bytes(const LinearAttentionShape& s,
                                          const LinearAttentionFeatures& features) {
-  const FeatureParts f = feature_parts(s, features.counts);
-  const int64_t segments = segments_of(s, f.count);
-  int64_t floats = 0;
-  if (segments > 1) floats += 2 * sums_floats(s.batch * segments, f.total, s.width);
+  const FeatureParts f = feature_parts(s, features);
+  int64_t floats = kept_sums_floats(s, f);
   if (f.count > s.heads) floats += s.batch * f.count * s.tokens * (s.width + 1);
   return floats * 4;
 }
@@ -234,7 +259,7 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
                                     const HeadRows& k, const HeadRows& v,
                                     const LinearAttentionSums& sums, const HeadRowsOut& out,
                                     float* log_sum, void* workspace, cudaStream_t stream) {
-  const FeatureParts f = feature_parts(s, features.counts);
+  const FeatureParts f = feature_parts(s, features);
   if (!f.valid) return cudaErrorInvalidValue;
   if (s.tokens == 0 || s.batch == 0) return cudaSuccess;
   ForwardArguments a = {};
@@ -242,9 +267,10 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
   a.log_sum = log_sum;
   a.features = f.table;
   a.z = features.z, a.log_alpha = features.log_alpha;
+  a.u = features.u, a.norm_weight = features.norm_weight;
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
-  a.total = static_cast<int>(f.total);
+  a.total = static_cast<int>(f.own);
   const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
   a.inner_scale = scales.inner, a.norm_scale = scales.norm;
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&
@@ -256,7 +282,7 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
   a.segments = static_cast<int>((s.tokens + a.segment_tokens - 1) / a.segment_tokens);
   float* memory = static_cast<float*>(workspace);
   if (f.count > s.heads) {
-    a.parts = memory + (segments > 1 ? 2 * sums_floats(s.batch * segments, f.total, s.width) : 0);
+    a.parts = memory + kept_sums_floats(s, f);
     a.part_logs = a.parts + s.batch * f.count * s.tokens * s.width;
   }
   const cudaError_t status =

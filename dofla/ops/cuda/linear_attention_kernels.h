@@ -20,12 +20,20 @@ struct LinearAttentionShape {
   int64_t width;                    // D <= kWidestHead
 };
 
-// Every query head has its own features.
+// Every query head has its own features and a state, or, where they are untied, every key head:
+// query heads then have directions of their own for queries.
 struct LinearAttentionFeatures {
-  const int64_t* counts;   // [H], on the CPU: M of every head, each at least 1
-  const float* z;          // [ΣM, D]
-  const float* log_alpha;  // [ΣM]
-  bool subtract_norm;      // whether log φ̃ has its term −|x|²/(2√d)
+  const int64_t* counts;     // on the CPU: M of every head that has a state, each at least 1
+  const float* z;            // [ΣM, D]
+  const float* log_alpha;    // [ΣM]
+  bool subtract_norm;        // whether log φ̃ has its term −|x|²/(2√d)
+  const float* u = nullptr;  // [group · ΣM, D], or null where tied
+  const float* norm_weight = nullptr;  // [Hkv]: η, or null where tied
+
+  // Query heads that read one state.
+  int64_t sharing(const LinearAttentionShape& shape) const {
+    return u == nullptr ? 1 : shape.heads / shape.key_heads;
+  }
 };
 
 // What z·x and |x|² are multiplied by in log φ̃(x).
@@ -71,11 +79,13 @@ cudaError_t launch_linear_attention_step(const LinearAttentionShape& shape,
                                          bool overlapped, cudaStream_t stream);
 
 struct LinearAttentionGradientsOut {
-  HeadRowsOut q;     // [B, H, T, D]
-  HeadRowsOut k;     // [B, Hkv, T, D]
-  HeadRowsOut v;     // [B, Hkv, T, D]
-  float* z;          // [ΣM, D]
-  float* log_alpha;  // [ΣM]
+  HeadRowsOut q;                 // [B, H, T, D]
+  HeadRowsOut k;                 // [B, Hkv, T, D]
+  HeadRowsOut v;                 // [B, Hkv, T, D]
+  float* z;                      // [ΣM, D]
+  float* log_alpha;              // [ΣM]
+  float* u = nullptr;            // [group · ΣM, D], of untied features
+  float* norm_weight = nullptr;  // [Hkv], of untied features
 };
 
 int64_t linear_attention_backward_workspace_bytes(const LinearAttentionShape& shape,

@@ -133,4 +133,16 @@ __device__ void write_sums(const LinearAttentionSums& to, int64_t first, const B
   }
 }
 
+// The sums of `rows` features.
+inline cudaError_t copy_sums(const LinearAttentionSums& to, const LinearAttentionSums& from,
+                             int64_t rows, int64_t width, cudaStream_t stream) {
+  const auto copy = [&](float* there, const float* here, int64_t count) {
+    return cudaMemcpyAsync(there, here, static_cast<size_t>(count) * sizeof(float),
+                           cudaMemcpyDeviceToDevice, stream);
+  };
+  cudaError_t status = copy(to.log_max, from.log_max, rows);
+  if (status == cudaSuccess) status = copy(to.a, from.a, rows);
+  return status == cudaSuccess ? copy(to.b, from.b, rows * width) : status;
+}
+
 }  // namespace dofla::cuda

@@ -1,5 +1,6 @@
-// One token of a head in the recurrent form: every feature's sums move on by the key, and the query
-// looks at them. Lanes lie along the head's coordinates, four each, and features beside each other.
+// One token of a state in the recurrent form: every feature's sums move on by the key, and the
+// query, or those of all query heads that share the state, look at them. Lanes lie along the head's
+// coordinates, four each, and features beside each other.
 #pragma once
 
 #include "dofla/ops/cuda/linear_attention_kernels.h"
@@ -42,14 +43,15 @@ struct StepFeature {
   float4 z, sums;
   float log_alpha, log_max, a;
 
-  // Of the old sums times decay plus key times v. Returns what the query has of the feature, as a
-  // logarithm.
+  __device__ __forceinline__ float offset(const StepToken& token) const {
+    return 0.5f * (log_alpha - token.log_count);
+  }
+
+  // To the old sums times decay plus key times v.
   template <int kLanes>
-  __device__ __forceinline__ float advance(const StepToken& token) {
-    const float along_q = over_lanes<kLanes>(dot(z, token.q));
+  __device__ __forceinline__ void advance(const StepToken& token) {
     const float along_k = over_lanes<kLanes>(dot(z, token.k));
-    const float offset = 0.5f * (log_alpha - token.log_count);
-    const float log_key = fmaf(along_k, token.inner_scale, offset - token.key_norm);
+    const float log_key = fmaf(along_k, token.inner_scale, offset(token) - token.key_norm);
     const float peak = fmaxf(log_max, log_key);
     const float decay = fast_exp(log_max - peak), key = fast_exp(log_key - peak);
     const float4 v = token.v;
@@ -57,7 +59,13 @@ struct StepFeature {
     a = fmaf(a, decay, key);
     sums = make_float4(fmaf(sums.x, decay, key * v.x), fmaf(sums.y, decay, key * v.y),
                        fmaf(sums.z, decay, key * v.z), fmaf(sums.w, decay, key * v.w));
-    return fmaf(along_q, token.inner_scale, offset) + log_max;
+  }
+
+  // What the query has of the feature in this direction, as a logarithm.
+  template <int kLanes>
+  __device__ __forceinline__ float log_found(float4 direction, const StepToken& token) const {
+    const float along_q = over_lanes<kLanes>(dot(direction, token.q));
+    return fmaf(along_q, token.inner_scale, offset(token)) + log_max;
   }
 };
 
@@ -121,6 +129,12 @@ struct FeatureRound {
     }
   }
 
+  // Tied features have the same direction for queries as for keys.
+  __device__ __forceinline__ void look(const StepToken& token, int count, Found& found) const {
+    look(
+        token, count, [&](int i) { return held[i].z; }, found);
+  }
+
   // From wherever find(row, column) finds them.
   template <class Find>
   __device__ __forceinline__ void load_vectors(int count, const Find& find) {
@@ -142,12 +156,20 @@ struct FeatureRound {
     }
   }
 
-  // The features move on by the token's key, and its query looks at them.
-  __device__ __forceinline__ void advance(const StepToken& token, int count, Found& found) {
+  // The features move on by the token's key.
+  __device__ __forceinline__ void advance(const StepToken& token) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) held[i].template advance<kLanes>(token);
+  }
+
+  // The query looks at them; direction(i) is the one of feature row(i).
+  template <class Direction>
+  __device__ __forceinline__ void look(const StepToken& token, int count,
+                                       const Direction& direction, Found& found) const {
     float log_query[kHeld], most = -INFINITY;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const float log_found = held[i].template advance<kLanes>(token);
+      const float log_found = held[i].template log_found<kLanes>(direction(i), token);
       log_query[i] = row(i) < count ? log_found : -INFINITY;
       most = fmaxf(most, log_query[i]);
     }

@@ -30,7 +30,8 @@ __device__ __forceinline__ void own_factors(const typename Tiling::Logs& logs, i
 template <class T, int kWidth, bool kKeys>
 struct Sweep : SweepRows<T, kWidth, kKeys> {
   using Rows = SweepRows<T, kWidth, kKeys>;
-  using Rows::directions, Rows::sums, Rows::x, Rows::u, Rows::y, Rows::w;
+  using Rows::key_directions, Rows::query_directions, Rows::sums, Rows::x, Rows::u, Rows::y,
+      Rows::w;
   using Rows::kTile, Rows::a, Rows::f, Rows::key_head, Rows::warp, Rows::g, Rows::c;
   using Rows::log_sum, Rows::e, Rows::shared;
   using typename Rows::Tiling, typename Rows::Columns;
@@ -39,12 +40,17 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
   static constexpr int kGroups = kTile / 16;
 
   // Of this thread: sums over rows and gradients of its warp's features, the peak of one feature.
-  typename Tiling::Values b = {}, grad_z = {};
+  typename Tiling::Values b = {}, grad_directions = {};
   float grad_log_alpha[4] = {};
+  float grad_norm = 0;  // of η, from the rows that this lane's quad has
+  float norm_scale;     // of |k|² in log φ̃(k)
   float log_max;
 
   __device__ __forceinline__ Sweep(const LinearBackwardArguments& arguments, T* memory)
       : Rows(arguments, memory),
+        norm_scale(arguments.norm_weight == nullptr
+                       ? arguments.norm_scale
+                       : arguments.norm_scale * arguments.norm_weight[key_head]),
         log_max(static_cast<int>(threadIdx.x) < f.count ? -INFINITY : 0.0f) {}
 
   // Replaces y by its factors relative to new peaks, computes those of the warp's rows of x, and
@@ -52,13 +58,14 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
   __device__ __forceinline__ int settle_factors(int rows, Factors& own) {
     const float* less = log_sum + 16 * warp + g;
     const float2 query_less = make_float2(less[0], less[8]);
-    const float2 norms = half_norms<Tiling>(kKeys ? x : y, a.norm_scale);
+    const float2 key_less = half_norms<Tiling>(kKeys ? x : y, norm_scale);
     Logs logs;
-    log_features<Tiling>(y, directions, f, shared.offset, kKeys ? query_less : norms, 0.0f, logs);
+    log_features<Tiling>(y, kKeys ? query_directions : key_directions, f, shared.offset,
+                         kKeys ? query_less : key_less, 0.0f, logs);
     rows = settle_peaks<Tiling>(logs, rows, log_max, shared);
     store_factors<Tiling>(logs, rows, shared, y);
-    log_features<Tiling>(x, directions, f, shared.offset, kKeys ? norms : query_less, -INFINITY,
-                         logs);
+    log_features<Tiling>(x, kKeys ? key_directions : query_directions, f, shared.offset,
+                         kKeys ? key_less : query_less, -INFINITY, logs);
     own_factors<Tiling>(logs, rows, shared, own);
     fade<Tiling>(shared, b);
 #pragma unroll
@@ -141,8 +148,9 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
 #pragma unroll
     for (int column = 0; column < kWidth; column += Tiling::kColumns) {
       Columns columns = {};
-      add_product<Tiling, Tiling::kColumnGroups>(gradients, f.groups(), directions.top, column,
-                                                 Tiling::kColumnGroups, columns);
+      add_product<Tiling, Tiling::kColumnGroups>(gradients, f.groups(),
+                                                 kKeys ? key_directions.top : query_directions.top,
+                                                 column, Tiling::kColumnGroups, columns);
       if constexpr (kKeys) {
         // A key's norm takes part in all its features; a query's cancels.
 #pragma unroll
@@ -152,8 +160,8 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
             const auto* pair = reinterpret_cast<const Pair<T>*>(
                 x.at(16 * warp + g + 8 * half, column + 8 * n + 2 * c));
             const float2 key = pair->floats();
-            columns[n][2 * half] -= 2 * a.norm_scale * total[half] * key.x;
-            columns[n][2 * half + 1] -= 2 * a.norm_scale * total[half] * key.y;
+            columns[n][2 * half] -= 2 * norm_scale * total[half] * key.x;
+            columns[n][2 * half + 1] -= 2 * norm_scale * total[half] * key.y;
           }
         }
       }
@@ -174,7 +182,19 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
       shared.a[16 * warp + g] = shared.faded[16 * warp + g] + sum[0];
       shared.a[16 * warp + g + 8] = shared.faded[16 * warp + g + 8] + sum[2];
     }
-    add_outer<Tiling>(u, x, rows, Ones(), grad_z, grad_log_alpha);
+    add_outer<Tiling>(u, x, rows, Ones(), grad_directions, grad_log_alpha);
+  }
+
+  // The gradient of η from the rows of all warps, once a block, in a fixed order.
+  __device__ __forceinline__ void write_norm_gradient() const {
+    float sum = c == 0 ? grad_norm : 0.0f;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
+    if (threadIdx.x % 32 == 0) shared.peak[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int w = 1; w < Tiling::kWarps; ++w) sum += shared.peak[w];
+    a.grad_norm[int64_t{blockIdx.y} * gridDim.x + blockIdx.x] = -sum;
   }
 
   __device__ __forceinline__ void write_feature_gradients() const {
@@ -186,14 +206,18 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
       if (c == 0) a.grad_log_alpha[first + m] = 0.5f * grad_log_alpha[2 * half];
 #pragma unroll
       for (int n = 0; n < kWidth / 8; ++n)
-        store_two(a.grad_z + (first + m) * a.width, 8 * n + 2 * c, a.width, a.width % 2 == 0,
-                  a.inner_scale * grad_z[n][2 * half], a.inner_scale * grad_z[n][2 * half + 1]);
+        store_two(a.grad_directions + (first + m) * a.width, 8 * n + 2 * c, a.width,
+                  a.width % 2 == 0, a.inner_scale * grad_directions[n][2 * half],
+                  a.inner_scale * grad_directions[n][2 * half + 1]);
     }
   }
 
   __device__ __forceinline__ void run() {
     this->load_chunk(0);
-    load_directions<Tiling>(f, a.z, a.log_alpha, a.width, a.inner_scale, directions, shared);
+    load_directions<Tiling>(f, a.z, f.own, a.width, a.inner_scale, key_directions);
+    if (a.u != nullptr)
+      load_directions<Tiling>(f, a.u, f.first, a.width, a.inner_scale, query_directions);
+    load_offsets<Tiling>(f, a.log_alpha, shared);
     if (threadIdx.x < kTile) shared.a[threadIdx.x] = 0;
     for (int begin = 0; begin < a.tokens;) {
       wait_for_copies<0>();
@@ -204,6 +228,11 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
       __syncthreads();
       if constexpr (kKeys) write_value_gradients(own, begin, rows);
       feature_gradients(own, gradients, total);
+      if constexpr (kKeys)
+        if (a.grad_norm != nullptr) {
+          const float2 norms = half_norms<Tiling>(x, a.norm_scale);
+          grad_norm += total[0] * norms.x + total[1] * norms.y;
+        }
       // Only this warp reads its rows of u, and is done with them.
       __syncwarp();
 #pragma unroll
@@ -219,6 +248,8 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
       if (begin < a.tokens) this->load_chunk(begin);
     }
     write_feature_gradients();
+    if constexpr (kKeys)
+      if (a.grad_norm != nullptr) write_norm_gradient();
   }
 };
 

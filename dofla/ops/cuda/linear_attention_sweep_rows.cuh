@@ -13,8 +13,9 @@ struct LinearBackwardArguments {
   const float *log_sum, *e;         // [B, H, T]
   FeatureTable features;
   const float *z, *log_alpha;
-  float* grad_z;          // [B, 2, ΣM, D]
-  float* grad_log_alpha;  // [B, 2, ΣM]
+  const float *u, *norm_weight;  // of untied features, or null
+  // Of queries and of keys, by query head: [B, 2, ΣM, D], [B, 2, ΣM], and of η by part, [B, P].
+  float *grad_directions, *grad_log_alpha, *grad_norm;
   int heads, group, tokens, width, total;
   float inner_scale, norm_scale;
   bool packed, packed_q, packed_k, packed_v;
@@ -26,9 +27,12 @@ struct SweepTiling : ChunkTiling<T, kWidth> {
   // Three blocks hide more latency than two that prefetch a chunk.
   static constexpr int kBlocksAtOnce = Chunk::kFast && kWidth <= 64 ? 3 : 1;
   // Directions, sums, and the rows x, u, y, w of a chunk; log sums and e of its queries.
-  static constexpr size_t kSharedBytes = (Chunk::kWideElements + 5 * Chunk::kElements) * sizeof(T) +
-                                         2 * Chunk::kTile * sizeof(float) +
-                                         sizeof(ChunkShared<Chunk::kTile>);
+  static constexpr size_t kTiedBytes = (Chunk::kWideElements + 5 * Chunk::kElements) * sizeof(T) +
+                                       2 * Chunk::kTile * sizeof(float) +
+                                       sizeof(ChunkShared<Chunk::kTile>);
+  static size_t shared_bytes(bool untied) {
+    return untied ? untied_shared_bytes<Chunk, T>(kTiedBytes) : kTiedBytes;
+  }
 };
 
 // For keys, time runs backwards.
@@ -44,7 +48,7 @@ struct SweepRows {
   const int key_head;
   const int warp, g, c;  // this thread's place in the fragments
   // In shared memory. Factors overwrite y, gradients of log features overwrite u.
-  const typename Tiling::Wide directions;
+  const typename Tiling::Wide key_directions, query_directions;  // the same where tied
   const RowTile sums, x, u, y, w;
   float *const log_sum, *const e;
   ChunkShared<kTile>& shared;
@@ -56,7 +60,10 @@ struct SweepRows {
         warp(threadIdx.x / 32),
         g(threadIdx.x % 32 / 4),
         c(threadIdx.x % 4),
-        directions(memory, kTile),
+        key_directions(memory, kTile),
+        query_directions(
+            arguments.u == nullptr ? memory : after_shared<T>(shared_memory(), Tiling::kTiedBytes),
+            kTile),
         sums{memory + Tiling::kWideElements},
         x{sums.data + Tiling::kElements},
         u{x.data + Tiling::kElements},

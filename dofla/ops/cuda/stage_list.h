@@ -44,15 +44,18 @@ struct ProductStage {
 // linear_attention_step, after place_heads.
 struct AttentionStage {
   int32_t heads, group, width;
+  int32_t sharing;  // query heads that read one state: 1 where features are tied
   float inner_scale, norm_scale;
   HeadRows q, k, v;              // in rows, of which every copy lies a batch_step after the last
   const float *q_norm, *k_norm;  // [width], of their RMS norms, or null
   float epsilon;                 // of the norms
   int32_t pairs;                 // coordinate i turns with i + pairs
   const float* frequencies;      // [pairs]
-  const int64_t* offsets;        // [heads + 1], of every head's features
+  const int64_t* offsets;        // [heads / sharing + 1], of every state's features
   const float* z;
   const float* log_alpha;
+  const float* u;            // of untied features, or null
+  const float* norm_weight;  // of untied features, or null
   LinearAttentionSums sums;
   float* y;  // row
 };

@@ -4,6 +4,7 @@
 #include "dofla/core/device_cuda.h"
 #include "dofla/core/tensor.h"
 #include "dofla/ops/cuda/element.h"
+#include "dofla/ops/features.h"
 
 namespace dofla::cuda {
 
@@ -39,7 +40,15 @@ inline const int64_t* integers(const Tensor& x) {
 }
 inline float* mutable_floats(Tensor& x) {
   require(x.dtype() == DType::kF32, "expected F32, found {}", name(x.dtype()));
-  return static_cast<float*>(x.mutable_raw());
+  return x.defined() ? static_cast<float*>(x.mutable_raw()) : nullptr;
+}
+
+// Space for the gradients of features.
+inline FeatureGradients gradients_like(const Features& features) {
+  const auto like = [](const Tensor& x) {
+    return x.defined() ? Tensor(x.shape(), x.dtype(), x.device()) : Tensor();
+  };
+  return {like(features.z), like(features.log_alpha), like(features.u), like(features.norm_weight)};
 }
 
 }  // namespace dofla::cuda

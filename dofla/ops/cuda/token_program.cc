@@ -80,16 +80,18 @@ Tensor StageProgram::linear_attention_step(const Tensor& q, const Tensor& k, con
                                            const Features& features, LinearAttentionState& state) {
   const int64_t width = features.z.size(1), heads = q.size(1);
   fits_ = fits_ && width % 4 == 0 && width <= kWidestHead && begins_at_pack(features.z) &&
-          begins_at_pack(state.b);
+          begins_at_pack(features.u) && begins_at_pack(state.b);
   Tensor y = new_row(heads * width);
   Stage stage = {};
   stage.kind = Stage::Kind::kAttention;
   AttentionStage& s = stage.attention;
   s.heads = static_cast<int32_t>(heads), s.group = static_cast<int32_t>(heads / k.size(1));
   s.width = static_cast<int32_t>(width);
+  s.sharing = static_cast<int32_t>(features.group());
   const FeatureScales scales = feature_scales(width, features.subtract_norm);
   s.inner_scale = scales.inner, s.norm_scale = scales.norm;
-  s.q = row_heads(q, heads), s.k = row_heads(k, heads), s.v = row_heads(v, heads);
+  const int64_t states = features.heads();
+  s.q = row_heads(q, states), s.k = row_heads(k, states), s.v = row_heads(v, states);
   s.q_norm = floats(placement_.q_norm), s.k_norm = floats(placement_.k_norm);
   s.epsilon = static_cast<float>(placement_.epsilon);
   s.pairs = static_cast<int32_t>(placement_.frequencies.count());
@@ -97,6 +99,7 @@ Tensor StageProgram::linear_attention_step(const Tensor& q, const Tensor& k, con
   placement_ = {};
   s.offsets = static_cast<const int64_t*>(features.gpu_offsets.raw());
   s.z = floats(features.z), s.log_alpha = floats(features.log_alpha);
+  s.u = floats(features.u), s.norm_weight = floats(features.norm_weight);
   s.sums = {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)};
   s.y = mutable_floats(y);
   stages_.push_back(stage);

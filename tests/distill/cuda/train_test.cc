@@ -23,7 +23,10 @@ class CudaTraining : public test::ModelOnGpu {
  protected:
   static TrainOptions options_of(FeatureLossKind kind) {
     const bool l2 = kind == FeatureLossKind::kL2;
-    return {.steps = 6, .lr_z = l2 ? 0.002 : 0.05, .lr_alpha = l2 ? 0.02 : 0.2};
+    return {.steps = 6,
+            .lr_z = l2 ? 0.002 : 0.05,
+            .lr_alpha = l2 ? 0.02 : 0.2,
+            .lr_norm = l2 ? 0.001 : 0.01};
   }
 
   // The queries and keys of every layer as the teacher shows them, with the layer's features.
@@ -32,17 +35,22 @@ class CudaTraining : public test::ModelOnGpu {
     std::vector<AttentionCase> all;
     const auto look = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
       const Features& f = features.layers[static_cast<size_t>(layer)];
-      all.push_back({.batch = q.size(0),
-                     .heads = q.size(1),
-                     .key_heads = k.size(1),
-                     .tokens = q.size(2),
-                     .width = q.size(3),
-                     .counts = f.counts,
-                     .q = reference::to_doubles(here(contiguous_heads(q))),
-                     .k = reference::to_doubles(here(contiguous_heads(k))),
-                     .v = {},
-                     .z = reference::to_doubles(f.z),
-                     .log_alpha = reference::to_doubles(f.log_alpha)});
+      AttentionCase& c = all.emplace_back();
+      c = {.batch = q.size(0),
+           .heads = q.size(1),
+           .key_heads = k.size(1),
+           .tokens = q.size(2),
+           .width = q.size(3),
+           .counts = f.counts,
+           .q = reference::to_doubles(here(contiguous_heads(q))),
+           .k = reference::to_doubles(here(contiguous_heads(k))),
+           .v = {},
+           .z = reference::to_doubles(f.z),
+           .log_alpha = reference::to_doubles(f.log_alpha),
+           .u = {},
+           .norm_weight = {}};
+      if (!f.untied()) return;
+      c.u = reference::to_doubles(f.u), c.norm_weight = reference::to_doubles(f.norm_weight);
     };
     teacher.forward(ids, {.observer = look, .heads_only = true});
     return all;
@@ -60,6 +68,7 @@ class CudaTraining : public test::ModelOnGpu {
   const Transformer cpu{checkpoint};
   const Tensor ids = some_ids(cpu.config(), 2, 96);
   const FeatureSet start = pair_features(cpu, ids, 16);
+  const FeatureSet untied = pair_features(cpu, ids, 16, FeatureMap::kUntied);
 };
 
 // By definition and in double precision, of what this very teacher sees: K̂ is made of two bf16
@@ -67,36 +76,41 @@ class CudaTraining : public test::ModelOnGpu {
 TEST_F(CudaTraining, BeginsWithTheLossesOfItsTeacher) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     const Transformer teacher(checkpoint, gpu, dtype);
-    const std::vector<AttentionCase> layers = problems(teacher, ids, start);
-    for (const FeatureLossKind kind : kKinds) {
-      FeatureTrainer trainer(start.to(gpu), layerwise_objective(teacher, {kind}), options_of(kind));
-      trainer.step(ids);
-      for (size_t layer = 0; layer < layers.size(); ++layer) {
-        const auto expected = reference::feature_loss(layers[layer], {kind});
-        double sensitivity = 0;
-        for (const double x : expected.per_head.sensitivity) sensitivity += x;
-        const auto heads = static_cast<double>(layers[layer].heads);
-        EXPECT_NEAR(trainer.history().loss[0][layer] * heads, expected.total(),
-                    (reference::pair_error(layers[layer]) + 2 * 3 * 0x1p-18) * sensitivity)
-            << name(dtype) << ", loss " << int(kind) << " layer " << layer;
+    for (const FeatureSet* set : {&start, &untied})
+      for (const FeatureLossKind kind : kKinds) {
+        const std::vector<AttentionCase> layers = problems(teacher, ids, *set);
+        FeatureTrainer trainer(set->to(gpu), layerwise_objective(teacher, {kind}),
+                               options_of(kind));
+        trainer.step(ids);
+        for (size_t layer = 0; layer < layers.size(); ++layer) {
+          const auto expected = reference::feature_loss(layers[layer], {kind});
+          double sensitivity = 0;
+          for (const double x : expected.per_head.sensitivity) sensitivity += x;
+          const auto heads = static_cast<double>(layers[layer].heads);
+          EXPECT_NEAR(trainer.history().loss[0][layer] * heads, expected.total(),
+                      (reference::pair_error(layers[layer]) + 2 * 3 * 0x1p-18) * sensitivity)
+              << name(dtype) << ", loss " << int(kind) << " layer " << layer;
+        }
       }
-    }
   }
 }
 
 TEST_F(CudaTraining, LearnsAndGivesTheSameBits) {
   const Transformer teacher(checkpoint, gpu);
-  for (const FeatureLossKind kind : kKinds) {
-    FeatureTrainer once(start.to(gpu), layerwise_objective(teacher, {kind}), options_of(kind));
-    FeatureTrainer again(start.to(gpu), layerwise_objective(teacher, {kind}), options_of(kind));
-    for (int64_t i = 0; i < options_of(kind).steps; ++i) once.step(ids), again.step(ids);
-    for (size_t layer = 0; layer < start.layers.size(); ++layer) {
-      EXPECT_LT(once.history().loss.back()[layer], once.history().loss.front()[layer])
-          << "loss " << int(kind) << " layer " << layer;
-      EXPECT_TRUE(test::same_bits(here(once.features().layers[layer].z),
-                                  here(again.features().layers[layer].z)));
+  for (const FeatureSet* set : {&start, &untied})
+    for (const FeatureLossKind kind : kKinds) {
+      FeatureTrainer once(set->clone().to(gpu), layerwise_objective(teacher, {kind}),
+                          options_of(kind));
+      FeatureTrainer again(set->clone().to(gpu), layerwise_objective(teacher, {kind}),
+                           options_of(kind));
+      for (int64_t i = 0; i < options_of(kind).steps; ++i) once.step(ids), again.step(ids);
+      for (size_t layer = 0; layer < start.layers.size(); ++layer) {
+        EXPECT_LT(once.history().loss.back()[layer], once.history().loss.front()[layer])
+            << "loss " << int(kind) << " layer " << layer;
+        EXPECT_TRUE(test::same_bits(here(once.features().layers[layer].z),
+                                    here(again.features().layers[layer].z)));
+      }
     }
-  }
 }
 
 // Every number between two operations is rounded to bf16, by at most 2^-9 of it and to either side,
@@ -104,10 +118,11 @@ TEST_F(CudaTraining, LearnsAndGivesTheSameBits) {
 TEST_F(CudaTraining, LearnsDirectly) {
   const TrainOptions options = {.steps = 10};
   const Transformer teacher(checkpoint, gpu);
-  for (const bool imitate : {false, true}) {
+  for (const auto& [set, imitate] :
+       {std::pair{&start, false}, {&start, true}, {&untied, false}, {&untied, true}}) {
     const DirectLoss loss = {.imitate = imitate};
-    FeatureTrainer here(start.clone(), direct_objective(checkpoint, cpu, loss), options);
-    FeatureTrainer there(start.to(gpu), direct_objective(checkpoint, teacher, loss), options);
+    FeatureTrainer here(set->clone(), direct_objective(checkpoint, cpu, loss), options);
+    FeatureTrainer there(set->to(gpu), direct_objective(checkpoint, teacher, loss), options);
     here.step(ids);
     for (int64_t i = 0; i < options.steps; ++i) there.step(ids);
     const double expected = here.history().loss[0][0];

@@ -31,7 +31,8 @@ class CudaDecoder : public test::OnGpu {
     for (const int64_t batch : {1, 3, 20}) {
       all.emplace_back(Transformer(checkpoint, gpu), batch);
       for (const FeatureSet& features :
-           {test::ragged_features(checkpoint.config()), test::mixed_features(checkpoint.config())})
+           {test::ragged_features(checkpoint.config()), test::mixed_features(checkpoint.config()),
+            test::ragged_features(checkpoint.config(), FeatureMap::kUntied)})
         all.emplace_back(make_linear_model(checkpoint, features, gpu), batch);
     }
     return all;

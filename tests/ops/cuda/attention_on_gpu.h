@@ -45,6 +45,12 @@ class AttentionOnGpu : public OnGpu {
           {.batch = 1, .key_heads = 1, .tokens = tokens, .width = 20, .counts = {5, 17}}));
     all.push_back(reference::random_case(
         {.batch = 3, .key_heads = 2, .tokens = 70, .width = 64, .counts = {1, 16, 140, 64}}));
+    // Untied: a state for three query heads, and for one.
+    all.push_back(reference::random_case(
+        {.batch = 3, .tokens = 70, .width = 64, .counts = {16, 140}, .group = 3}));
+    all.push_back(
+        reference::random_case({.tokens = 300, .width = 20, .counts = {5, 64}, .group = 2}));
+    all.push_back(reference::random_case({.tokens = 65, .width = 64, .counts = {33}, .group = 1}));
     return all;
   }
 

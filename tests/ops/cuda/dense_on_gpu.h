@@ -54,6 +54,19 @@ class DenseOnGpu : public OnGpu {
   // Numbers that bf16 represents.
   Tensor narrow(const Shape& shape) { return normal_tensor(shape, random).to(DType::kBF16); }
 
+  Features tied_features(std::vector<int64_t> counts, int64_t size) {
+    Features features = {.counts = std::move(counts), .z = {}, .log_alpha = {}};
+    features.z = normal_tensor({features.total(), size}, random);
+    features.log_alpha = normal_tensor({features.total()}, random);
+    return features;
+  }
+  Features untied_features(std::vector<int64_t> counts, int64_t query_heads, int64_t size) {
+    Features features = untie(tied_features(std::move(counts), size), query_heads);
+    features.u = normal_tensor(features.u.shape(), random);
+    features.norm_weight = normal_tensor(features.norm_weight.shape(), random);
+    return features;
+  }
+
   Dense layer_of(int64_t rows, int64_t inputs, int64_t outputs, bool input_major,
                  const Around& around) {
     Dense layer;

@@ -26,6 +26,7 @@ class CudaFeatureLoss : public test::AttentionOnGpu {
   static std::vector<AttentionCase> large_cases() {
     std::vector<AttentionCase> all = cases();
     all.push_back(far_apart());
+    all.push_back(reference::untied_near(far_apart()));
     return all;
   }
 
@@ -34,13 +35,18 @@ class CudaFeatureLoss : public test::AttentionOnGpu {
   // float32 at the larger width, only one tile of keys at a time.
   static std::vector<AttentionCase> small_cases() {
     return {reference::random_case({.tokens = 70, .width = 64, .counts = {17, 140}}),
-            reference::random_case({.tokens = 70, .width = 80, .counts = {33, 70}})};
+            reference::random_case({.tokens = 70, .width = 80, .counts = {33, 70}}),
+            reference::random_case({.tokens = 70, .width = 64, .counts = {17, 140}, .group = 2}),
+            reference::random_case(
+                {.batch = 2, .tokens = 70, .width = 80, .counts = {33, 70}, .group = 1})};
   }
 
   FeatureLoss on_gpu(const AttentionCase& c, DType dtype, const FeatureLossOptions& options) const {
     return feature_loss(there(c.q_tensor(), dtype), there(c.k_tensor(), dtype),
                         c.features().to(gpu), options);
   }
+
+  void expect_step(const AttentionCase& c) const;
 
   void compare(const AttentionCase& given, FeatureLossKind kind) const {
     if (given.tokens == 1) return;  // one pair: the normalised losses are constant
@@ -58,8 +64,9 @@ class CudaFeatureLoss : public test::AttentionOnGpu {
         const std::string what =
             fmt::format("{}, loss {} mask {}", name_of(c, dtype), int(kind), int(mask));
         FeatureLoss found = on_gpu(c, dtype, {kind, mask});
-        for (Tensor* part : {&found.per_head, &found.grad_z, &found.grad_log_alpha})
-          *part = part->to(Device());
+        found.per_head = found.per_head.to(Device());
+        for (auto [part_name, part] : feature_parts(found.grad))
+          if (part->defined()) *part = part->to(Device());
         const auto expected = reference::feature_loss(c, {kind, mask});
         reference::expect_loss(found, expected, error, what);
         reference::expect_gradients(found, expected, gradient_error, what);
@@ -81,7 +88,10 @@ TEST_F(CudaFeatureLoss, AttentionMse) {
 }
 
 TEST_F(CudaFeatureLoss, WhereProductsVanish) {
-  for (const FeatureLossKind kind : kKinds) compare(far_apart(), kind);
+  for (const FeatureLossKind kind : kKinds) {
+    compare(far_apart(), kind);
+    compare(reference::untied_near(far_apart()), kind);
+  }
 }
 
 TEST_F(CudaFeatureLoss, EveryKindLarge) {
@@ -94,24 +104,33 @@ TEST_F(CudaFeatureLoss, GivesTheSameBitsLarge) {
     for (const auto& [dtype, relative] : kPrecisions)
       for (const FeatureLossKind kind : kKinds)
         for (const PairMask mask : kMasks)
-          EXPECT_TRUE(test::same_bits(here(on_gpu(c, dtype, {kind, mask}).grad_z),
-                                      here(on_gpu(c, dtype, {kind, mask}).grad_z)))
+          EXPECT_TRUE(test::same_bits(here(on_gpu(c, dtype, {kind, mask}).grad.z),
+                                      here(on_gpu(c, dtype, {kind, mask}).grad.z)))
               << name_of(c, dtype) << ", loss " << int(kind) << " mask " << int(mask);
 }
 
-TEST_F(CudaFeatureLoss, FeatureStep) {
-  const AttentionCase c = reference::random_case({.tokens = 40, .width = 16, .counts = {9, 24}});
+void CudaFeatureLoss::expect_step(const AttentionCase& c) const {
   Features cpu = c.features(), there_features = c.features().to(gpu);
   FeatureMoments moments = new_feature_moments(cpu);
   FeatureMoments gpu_moments = new_feature_moments(there_features);
   const FeatureLoss loss = feature_loss(c.q_tensor(), c.k_tensor(), cpu);
   for (int step = 0; step < 3; ++step) {
-    feature_step(loss.per_head, loss.grad_z, loss.grad_log_alpha, {0.1, 0.2}, moments, cpu);
-    feature_step(loss.per_head.to(gpu), loss.grad_z.to(gpu), loss.grad_log_alpha.to(gpu),
-                 {0.1, 0.2}, gpu_moments, there_features);
+    FeatureGradients grad = loss.grad;
+    for (auto [part_name, part] : feature_parts(grad))
+      if (part->defined()) *part = part->to(gpu);
+    feature_step(loss.per_head, loss.grad, {0.1, 0.2, 0.05}, moments, cpu);
+    feature_step(loss.per_head.to(gpu), grad, {0.1, 0.2, 0.05}, gpu_moments, there_features);
   }
-  expect_close(there_features.z, cpu.z, 8 * 0x1p-23, "z");
-  expect_close(there_features.log_alpha, cpu.log_alpha, 8 * 0x1p-23, "log alpha");
+  const auto found = feature_parts(there_features);
+  const auto wanted = feature_parts(cpu);
+  for (size_t i = 0; i < found.size(); ++i)
+    if (wanted[i].second->defined())
+      expect_close(*found[i].second, *wanted[i].second, 8 * 0x1p-23, std::string(found[i].first));
+}
+
+TEST_F(CudaFeatureLoss, FeatureStep) {
+  expect_step(reference::random_case({.tokens = 40, .width = 16, .counts = {9, 24}}));
+  expect_step(reference::random_case({.tokens = 40, .width = 16, .counts = {9, 24}, .group = 3}));
 }
 
 }  // namespace

@@ -103,56 +103,56 @@ TEST_F(CudaDecode, EmbedsTokensAndPositions) {
 // One token of every sequence takes another way than several.
 TEST_F(CudaDecode, PlacesHeadsAndAttends) {
   constexpr int64_t kBatch = 3, kHeads = 4, kKeyHeads = 2;
-  for (const int64_t tokens : {1, 2})
-    for (const int64_t size : {6, 64, 100})
-      for (const bool with_norm : {false, true}) {
-        Features features = {.counts = {3, 70, 1, 130}, .z = {}, .log_alpha = {}};
-        features.z = normal_tensor({features.total(), size}, random);
-        features.log_alpha = normal_tensor({features.total()}, random);
-        const int64_t columns = (kHeads + 2 * kKeyHeads) * size;
-        const Tensor rows = normal_tensor({kBatch * tokens, columns}, random);
-        Placement placement = {.epsilon = 1e-5, .frequencies = normal_tensor({size / 3}, random)};
-        if (with_norm) {
-          placement.q_norm = normal_tensor({size}, random);
-          placement.k_norm = normal_tensor({size}, random);
-        }
-        Tensor first({kBatch}, DType::kI64);
-        for (int64_t b = 0; b < kBatch; ++b) first.data<int64_t>()[b] = 5 * b;
-
-        const auto run = [&](const Device& device) {
-          Placement on = placement;
-          for (Tensor* tensor : {&on.q_norm, &on.k_norm, &on.frequencies})
-            *tensor = tensor->to(device);
-          const Tensor own = rows.clone().to(device);
-          const auto heads = [&](int64_t begin, int64_t count) {
-            const Tensor view = view_heads(own, {begin * size, size}, kBatch, count, size);
-            return device.is_cuda() ? view : contiguous_heads(view);
-          };
-          Tensor q = heads(0, kHeads), k = heads(kHeads, kKeyHeads);
-          const Tensor v = heads(kHeads + kKeyHeads, kKeyHeads), before = own.clone();
-          place_heads(on, first.to(device), q, k);
+  for (const bool untied : {false, true})
+    for (const int64_t tokens : {1, 2})
+      for (const int64_t size : {6, 64, 100})
+        for (const bool with_norm : {false, true}) {
+          const Features features = untied ? untied_features({70, 130}, kHeads, size)
+                                           : tied_features({3, 70, 1, 130}, size);
+          const int64_t columns = (kHeads + 2 * kKeyHeads) * size;
+          const Tensor rows = normal_tensor({kBatch * tokens, columns}, random);
+          Placement placement = {.epsilon = 1e-5, .frequencies = normal_tensor({size / 3}, random)};
           if (with_norm) {
-            EXPECT_TRUE(test::same_bits(here(own), here(before)));
+            placement.q_norm = normal_tensor({size}, random);
+            placement.k_norm = normal_tensor({size}, random);
           }
-          const Features there = features.to(device);
-          LinearAttentionState state = new_linear_attention_state(kBatch, there);
-          const auto attend = [&] {
-            return tokens == 1 ? linear_attention_step(q, k, v, there, state)
-                               : linear_attention(q, k, v, there, &state);
+          Tensor first({kBatch}, DType::kI64);
+          for (int64_t b = 0; b < kBatch; ++b) first.data<int64_t>()[b] = 5 * b;
+
+          const auto run = [&](const Device& device) {
+            Placement on = placement;
+            for (Tensor* tensor : {&on.q_norm, &on.k_norm, &on.frequencies})
+              *tensor = tensor->to(device);
+            const Tensor own = rows.clone().to(device);
+            const auto heads = [&](int64_t begin, int64_t count) {
+              const Tensor view = view_heads(own, {begin * size, size}, kBatch, count, size);
+              return device.is_cuda() ? view : contiguous_heads(view);
+            };
+            Tensor q = heads(0, kHeads), k = heads(kHeads, kKeyHeads);
+            const Tensor v = heads(kHeads + kKeyHeads, kKeyHeads), before = own.clone();
+            place_heads(on, first.to(device), q, k);
+            if (with_norm) {
+              EXPECT_TRUE(test::same_bits(here(own), here(before)));
+            }
+            const Features there = features.to(device);
+            LinearAttentionState state = new_linear_attention_state(kBatch, there);
+            const auto attend = [&] {
+              return tokens == 1 ? linear_attention_step(q, k, v, there, state)
+                                 : linear_attention(q, k, v, there, &state);
+            };
+            attend();
+            device.synchronize();  // steps of one state do not overlap
+            return std::tuple{contiguous_heads(q), contiguous_heads(k), attend()};
           };
-          attend();
-          device.synchronize();  // steps of one state do not overlap
-          return std::tuple{contiguous_heads(q), contiguous_heads(k), attend()};
-        };
-        const auto [cpu_q, cpu_k, cpu_out] = run({});
-        const auto [gpu_q, gpu_k, gpu_out] = run(gpu);
-        // Angles reach 30, and their rounding is that of the product.
-        const double tolerance = 64 * kEps * std::sqrt(static_cast<double>(size));
-        expect_close(gpu_q, cpu_q, tolerance, "queries");
-        expect_close(gpu_k, cpu_k, tolerance, "keys");
-        // An error in q and k is multiplied by |z||x| in an exponent.
-        expect_close(gpu_out, cpu_out, 64 * kEps * static_cast<double>(size) * 4, "attention");
-      }
+          const auto [cpu_q, cpu_k, cpu_out] = run({});
+          const auto [gpu_q, gpu_k, gpu_out] = run(gpu);
+          // Angles reach 30, and their rounding is that of the product.
+          const double tolerance = 64 * kEps * std::sqrt(static_cast<double>(size));
+          expect_close(gpu_q, cpu_q, tolerance, "queries");
+          expect_close(gpu_k, cpu_k, tolerance, "keys");
+          // An error in q and k is multiplied by |z||x| in an exponent.
+          expect_close(gpu_out, cpu_out, 64 * kEps * static_cast<double>(size) * 4, "attention");
+        }
 }
 
 }  // namespace

@@ -71,13 +71,6 @@ class CudaTokenProgram : public test::DenseOnGpu {
     EXPECT_TRUE(test::same_bits(here(y), first)) << what;
   }
 
-  Features features_of(std::vector<int64_t> counts, int64_t size) {
-    Features features = {.counts = std::move(counts), .z = {}, .log_alpha = {}};
-    features.z = normal_tensor({features.total(), size}, random);
-    features.log_alpha = normal_tensor({features.total()}, random);
-    return features;
-  }
-
  private:
   std::vector<Tensor> memory_;
 };
@@ -109,14 +102,19 @@ TEST_F(CudaTokenProgram, DenseLayersOfManyOutputs) {
 TEST_F(CudaTokenProgram, PlacesHeadsAndAttends) {
   struct Case {
     int64_t size, pairs;
-    bool norm;
+    bool norm, untied;
   };
   constexpr int64_t kHeads = 4, kKeyHeads = 2;
-  for (const auto& [size, pairs, norm] :
-       {Case{64, 0, false}, Case{32, 16, false}, Case{64, 32, true}, Case{20, 4, false},
-        Case{100, 0, true}, Case{128, 16, true}}) {
-    const std::string what = fmt::format("heads of {}, {} pairs", size, pairs);
-    const Features features = features_of({3, 70, 1, 300}, size), on_gpu = features.to(gpu);
+  for (const auto& [size, pairs, norm, untied] :
+       {Case{64, 0, false, false}, Case{32, 16, false, false}, Case{64, 32, true, false},
+        Case{20, 4, false, false}, Case{100, 0, true, false}, Case{128, 16, true, false},
+        Case{64, 32, false, true}, Case{64, 0, true, true}, Case{20, 4, false, true},
+        Case{128, 16, true, true}}) {
+    const std::string what =
+        fmt::format("heads of {}, {} pairs{}", size, pairs, untied ? ", untied" : "");
+    const Features features =
+        untied ? untied_features({3, 300}, kHeads, size) : tied_features({3, 70, 1, 300}, size);
+    const Features on_gpu = features.to(gpu);
     const int64_t columns = (kHeads + 2 * kKeyHeads) * size;
     const Tensor rows = table(columns);
     Placement placement = {.epsilon = 1e-5};

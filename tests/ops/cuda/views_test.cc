@@ -78,7 +78,7 @@ TEST_F(CudaViews, Attention) {
       expect_same(linear.q, linear_dense.q, what + ", linear grad_q");
       expect_same(to.k, linear_dense.k, what + ", linear grad_k");
       expect_same(to.v, linear_dense.v, what + ", linear grad_v");
-      expect_same(linear.z, linear_dense.z, what + ", grad_z");
+      expect_same(linear.features.z, linear_dense.features.z, what + ", grad_z");
     }
 }
 
@@ -98,8 +98,8 @@ TEST_F(CudaViews, FeatureLossesLarge) {
               fmt::format("{} wide after {}, {}, loss {}", width, left_out, name(dtype), int(kind));
           EXPECT_EQ(found.total(), expected.total()) << what;
           EXPECT_TRUE(std::isfinite(found.total())) << what;
-          expect_same(found.grad_z, expected.grad_z, what);
-          expect_same(found.grad_log_alpha, expected.grad_log_alpha, what);
+          expect_same(found.grad.z, expected.grad.z, what);
+          expect_same(found.grad.log_alpha, expected.grad.log_alpha, what);
         }
       }
 }

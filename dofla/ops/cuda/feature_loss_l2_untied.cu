@@ -1,0 +1,9 @@
+#include "dofla/ops/cuda/feature_loss_pair_kernel.cuh"
+
+namespace dofla::cuda::feature_pairs {
+
+cudaError_t untied_l2_pairs(const PairTask& task, const PairLaunch& launch, cudaStream_t stream) {
+  return launch_pairs<PairLoss::kL2, true>(task, launch, stream);
+}
+
+}  // namespace dofla::cuda::feature_pairs
