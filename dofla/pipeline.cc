@@ -8,6 +8,8 @@
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/sensitivity/added_loss.h"
+#include "dofla/sensitivity/allocate.h"
 
 namespace dofla {
 namespace {
@@ -19,13 +21,24 @@ std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t coun
 
 // M = C in every head, without measuring anything.
 DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& options) {
-  return fixed_plan(identity_of(config), options.cost.value_or(config.head_size));
+  DimensionPlan plan = fixed_plan(identity_of(config), options.cost.value_or(config.head_size));
+  plan.least = options.least;
+  require_affordable(plan.cost, plan.least);
+  return plan;
 }
 
-// Checkpoint → (q, k) → DofTable → DimensionPlan
-void choose_features_per_head(const Transformer& teacher, const DistillText& text,
-                              const DistillOptions& options, const Progress& progress,
-                              Distilled& result) {
+// Checkpoint → (q, k) → DofTable or SensitivityTable → DimensionPlan
+void choose_features_per_head(const Checkpoint& checkpoint, const Transformer& teacher,
+                              const DistillText& text, const DistillOptions& options,
+                              const Progress& progress, Distilled& result) {
+  if (options.measures_sensitivity()) {
+    const AllocateOptions& made = *options.allocation();
+    result.sensitivity =
+        measure_sensitivity(checkpoint, text.train, {.cost = made.cost, .seed = options.seed},
+                            options.device, progress);
+    result.plan = allocate(*result.sensitivity, made);
+    return;
+  }
   if (options.measures_dof()) {
     result.dof = measure_dof(teacher, first(text.train, options.sequences),
                              options.dof.value_or(DofOptions()), options.seed, progress);
@@ -115,6 +128,21 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
   result.history = trainer.history();
 }
 
+// What every layer of the student adds to the loss by itself.
+std::vector<double> realised_loss(Transformer& teacher, const DistillText& text,
+                                  const Distilled& result) {
+  std::vector<double> added(result.features.layers.size(), 0);
+  double windows = 0;
+  for (const TokenIds& window : text.held_out) {
+    const Tensor ids = to_tensor(window);
+    const std::vector<double> one =
+        loss_added_by_layers(teacher, result.features, ids, mean_loss(teacher, ids));
+    ++windows;
+    for (size_t i = 0; i < added.size(); ++i) added[i] += (one[i] - added[i]) / windows;
+  }
+  return added;
+}
+
 // What the training losses cannot fall below.
 std::vector<double> training_floor(const Transformer& teacher, const DistillText& text,
                                    const DistillOptions& options, const Distilled& result) {
@@ -166,9 +194,9 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {
   Distilled result;
   result.settings = distill_settings(checkpoint, text, options);
-  const Transformer teacher(checkpoint, options.device);
+  Transformer teacher(checkpoint, options.device);
   if (!text.held_out.empty()) require_finite_loss(teacher, text.held_out.front());
-  choose_features_per_head(teacher, text, options, progress, result);
+  choose_features_per_head(checkpoint, teacher, text, options, progress, result);
   train_features(checkpoint, teacher, text, options, progress, result);
 
   const Transformer student = make_linear_model(checkpoint, result.features, options.device);
@@ -177,6 +205,7 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
     tokens += static_cast<int64_t>(sequence.size()) - 1;
   result.comparison = compare(teacher, student, each_of(text.held_out), tokens, progress);
   result.floor = training_floor(teacher, text, options, result);
+  if (result.sensitivity) result.added = realised_loss(teacher, text, result);
   return result;
 }
 
@@ -188,7 +217,7 @@ double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& tex
   DistillOptions fixed = options;  // degrees of freedom would take longer than the step
   if (const AllocateOptions* made = options.allocation())
     fixed.plan = fixed_plan_for(teacher.config(), *made);
-  choose_features_per_head(teacher, text, fixed, {}, untrained);
+  choose_features_per_head(checkpoint, teacher, text, fixed, {}, untrained);
   FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan).to(options.device),
                          objective_of(checkpoint, teacher, options), options.recipe.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);

@@ -84,6 +84,22 @@ std::string plan_figure(const PlanSection& plan, Figures& figures) {
       plan_table_html(plan));
 }
 
+std::string sensitivity_section(const SensitivitySection& sensitivity, Figures& figures) {
+  std::string charts =
+      figures.add(render_sensitivity(sensitivity),
+                  "Loss that a layer adds when it alone is linear, against its features a head, "
+                  "measured on training text with students that were trained shortly.",
+                  sensitivity_table_html(sensitivity));
+  if (!sensitivity.predicted.empty())
+    charts += figures.add(render_predicted_loss(sensitivity),
+                          sensitivity.realised.empty()
+                              ? "What these curves predict for the features of the plan."
+                              : "What these curves predict for the features of the plan, and what "
+                                "the trained layers add on held-out text, each alone.",
+                          predicted_loss_table_html(sensitivity));
+  return section("Sensitivity", facts_list(sensitivity_facts(sensitivity)), charts);
+}
+
 std::string loss_figure(const TrainingSection& training, Figures& figures) {
   const std::string name =
       training.loss.empty() ? "" : " (<bdi>" + escape_html(training.loss) + "</bdi>)";
@@ -145,6 +161,7 @@ std::string sections(const ReportData& data) {
     html +=
         section(spectra ? "Spectra" : "Other λ", "", figure + by_lambda_figure(*data.dof, figures));
   }
+  if (data.sensitivity) html += sensitivity_section(*data.sensitivity, figures);
   if (data.training) {
     std::string charts;
     if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);
