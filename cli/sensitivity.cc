@@ -75,7 +75,8 @@ Command add_sensitivity(CLI::App& program) {
   options->text.add(*app);
   CLI::Option* cost =
       app->add_option("--cost", sensitivity.cost,
-                      "students have C/4, C and 4C features a head (left out: the size of a head)")
+                      "students have C/16, C/4, C and 4C features a head (left out: C is the\n"
+                      "size of a head)")
           ->type_name("C")
           ->check(whole_between(1, DimensionPlan::kLargestDimension));
   app->add_option("--ladder", sensitivity.ladder,

@@ -6,6 +6,32 @@
 #include "dofla/core/error.h"
 
 namespace dofla {
+namespace {
+
+// The values closest to these, in the sum of squares, that never grow: neighbours in the wrong
+// order all take their mean.
+std::vector<double> without_growth(const std::vector<double>& values) {
+  struct Run {
+    double sum;
+    size_t count;
+    double mean() const { return sum / static_cast<double>(count); }
+  };
+  std::vector<Run> runs;
+  for (const double value : values) {
+    runs.push_back({value, 1});
+    while (runs.size() >= 2 && runs[runs.size() - 2].mean() < runs.back().mean()) {
+      const Run last = runs.back();
+      runs.pop_back();
+      runs.back().sum += last.sum;
+      runs.back().count += last.count;
+    }
+  }
+  std::vector<double> out;
+  for (const Run& run : runs) out.insert(out.end(), run.count, run.mean());
+  return out;
+}
+
+}  // namespace
 
 LossCurve::LossCurve(const std::vector<int64_t>& ladder, const std::vector<double>& added) {
   require(ladder.size() >= 2 && ladder.size() == added.size(),
@@ -14,10 +40,9 @@ LossCurve::LossCurve(const std::vector<int64_t>& ladder, const std::vector<doubl
   const auto slope = [](const Point& a, const Point& b) {
     return (b.added - a.added) / (b.log_features - a.log_features);
   };
-  double lowest = std::max(added.front(), 0.0);
+  const std::vector<double> falling = without_growth(added);
   for (size_t i = 0; i < ladder.size(); ++i) {
-    lowest = std::clamp(added[i], 0.0, lowest);
-    const Point next = {std::log(static_cast<double>(ladder[i])), lowest};
+    const Point next = {std::log(static_cast<double>(ladder[i])), std::max(falling[i], 0.0)};
     // A point above the line from the one before it to the next is no part of the hull.
     while (hull_.size() >= 2 &&
            slope(hull_[hull_.size() - 2], hull_.back()) >= slope(hull_[hull_.size() - 2], next))

@@ -74,7 +74,7 @@ std::vector<FeatureSet> train_ladder(const Transformer& teacher, const std::vect
 
 std::vector<int64_t> ladder_around(int64_t cost) {
   std::vector<int64_t> ladder;
-  for (const int64_t M : {cost / 4, cost, 4 * cost})
+  for (const int64_t M : {cost / 16, cost / 4, cost, 4 * cost})
     if (const int64_t rung = std::clamp<int64_t>(M, 1, DimensionPlan::kLargestDimension);
         ladder.empty() || rung > ladder.back())
       ladder.push_back(rung);

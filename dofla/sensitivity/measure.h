@@ -19,7 +19,7 @@ struct SensitivityOptions {
   uint64_t seed = 0;  // of features and batches
 };
 
-std::vector<int64_t> ladder_around(int64_t cost);  // C/4, C, 4C
+std::vector<int64_t> ladder_around(int64_t cost);  // C/16, C/4, C, 4C
 
 // Trains a student of every M side by side with the defaults of distill (make_recipe()), all heads
 // alike, and measures on the first windows of the text what their layers and heads add to the loss.

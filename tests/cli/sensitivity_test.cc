@@ -13,7 +13,7 @@ class SensitivityCli : public test::DistillCommand {
     return joined({"sensitivity", model, "--ids", ids(), "--held-out", "2"}, more);
   }
   std::string saved() {
-    EXPECT_EQ(run(sensitivity({"--cost", "6", "--out", file})).exit_code, 0);
+    EXPECT_EQ(run(sensitivity({"--cost", "6", "--seed", "3", "--out", file})).exit_code, 0);
     return file;
   }
 
@@ -25,8 +25,9 @@ class SensitivityCli : public test::DistillCommand {
 TEST_F(SensitivityCli, GivesThePlanOfDistill) {
   for (const std::string by : {"layer", "head"}) {
     const std::string student = out + by;
-    const Json distilled = json(bare({"--strategy", "sensitivity", "--by", by, "--cost", "6",
-                                      "--least", "2", "--steps", "1", "--out", student}));
+    const Json distilled =
+        json(bare({"--strategy", "sensitivity", "--by", by, "--cost", "6", "--least", "2", "--seed",
+                   "3", "--steps", "1", "--out", student}));
     const Json planned = json({"plan", saved(), "--cost", "6", "--by", by, "--least", "2"});
     EXPECT_EQ(load_json(file), load_json(fs::path(student) / "sensitivity.json"));
     const DimensionPlan used = load_dimension_plan(fs::path(student) / "plan.json");
@@ -75,7 +76,7 @@ TEST_F(SensitivityCli, RefusesInOneLine) {
   expect_failure({"plan", file, "--power", "2"}, 2, "power has no effect");
   expect_failure({"plan", write("cut.json", read_text(file).substr(0, 100))}, 1, "cut.json");
   expect_failure(sensitivity({"--windows", "7"}), 1, "7 windows, but the training text has 6");
-  expect_failure(sensitivity({"--held-out", "8"}), 1, "8 are held out");
+  expect_failure({"sensitivity", model, "--ids", ids(), "--held-out", "8"}, 1, "8 are held out");
   expect_failure(sensitivity({"--ladder", "4"}), 2, "at least two");
   expect_failure(sensitivity({"--ladder", "8,4"}), 2, "that grow");
   expect_failure(sensitivity({"--ladder", "4,8", "--cost", "4"}), 2, "excludes");

@@ -63,8 +63,8 @@ def added(table):
 
 @option("sensitivity", "--cost")
 def _():
-    equal(ask("sensitivity")["ladder"], [1, 4, 16])
-    equal(ask("sensitivity", cost=None)["ladder"], [2, 8, 32])  # around the head size
+    equal(ask("sensitivity", cost=32)["ladder"], [2, 8, 32, 128])
+    equal(ask("sensitivity", cost=None)["ladder"], [1, 2, 8, 32])  # around the head size
 
 
 @option("sensitivity", "--ladder")

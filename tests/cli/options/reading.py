@@ -6,7 +6,7 @@ import re
 import dofla
 from dofla import MODEL, answer, new_path, run, task_folder, text_file, write
 from options.checks import check, equal, option
-from options.runs import ask, dof_file, plain, suite
+from options.runs import ask, plain, suite
 
 
 @option("tokenize", "--text")
