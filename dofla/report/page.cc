@@ -74,13 +74,16 @@ std::string by_lambda_figure(const DofSection& dof, Figures& figures) {
 
 std::string plan_figure(const PlanSection& plan, Figures& figures) {
   const bool differ = std::any_of(plan.layers.begin(), plan.layers.end(), heads_differ);
+  const bool spread = std::any_of(plan.layers.begin(), plan.layers.end(),
+                                  [](const LayerPlan& layer) { return layer.spread != 0; });
   return figures.add(
       render_dimension_bars(plan),
       fmt::format(
           "Feature dimension of every layer, strategy <bdi>{}</bdi> at cost C\u00a0=\u00a0{}. {}",
           escape_html(plan.strategy), format_number(plan.cost),
-          differ ? "Bars: the mean over the heads; dots: the single heads."
-                 : "Whiskers: how far M moves with the spread of the degrees of freedom."),
+          differ   ? "Bars: the mean over the heads; dots: the single heads."
+          : spread ? "Whiskers: how far M moves with the spread of the degrees of freedom."
+                   : ""),
       plan_table_html(plan));
 }
 

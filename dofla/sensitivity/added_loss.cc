@@ -1,5 +1,6 @@
 #include "dofla/sensitivity/added_loss.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -81,21 +82,25 @@ std::vector<double> shares_of(const std::vector<Changes>& heads) {
 }  // namespace
 
 double mean_loss(const Transformer& model, const Tensor& ids) {
+  constexpr int64_t kAtOnce = 8;  // windows whose activations are in memory
   require(ids.rank() == 2 && ids.size(1) >= 2, "mean_loss: {} tokens predict nothing",
           to_string(ids.shape()));
-  const int64_t batch = ids.size(0), tokens = ids.size(1), width = model.config().width;
-  const Tensor hidden = model.forward(ids).reshape({batch * tokens, width});
+  const int64_t windows = ids.size(0), tokens = ids.size(1), width = model.config().width;
   double sum = 0;
-  for (int64_t b = 0; b < batch; ++b) {
-    const int64_t first = b * tokens, last = first + tokens - 1;
-    const Tensor targets = ids.reshape({batch * tokens}).slice(first + 1, last + 1);
-    const Tensor losses =
-        cross_entropy(hidden.slice(first, last), model.weights().head, targets).to(Device());
-    for (int64_t i = 0; i < losses.count(); ++i) sum += losses.data<float>()[i];
+  for (int64_t begin = 0; begin < windows; begin += kAtOnce) {
+    const Tensor batch = ids.slice(begin, std::min(begin + kAtOnce, windows));
+    const int64_t rows = batch.count();
+    const Tensor hidden = model.forward(batch).reshape({rows, width});
+    for (int64_t first = 0; first < rows; first += tokens) {
+      const int64_t last = first + tokens - 1;  // predicts nothing
+      const Tensor targets = batch.reshape({rows}).slice(first + 1, last + 1);
+      const Tensor losses =
+          cross_entropy(hidden.slice(first, last), model.weights().head, targets).to(Device());
+      for (int64_t i = 0; i < losses.count(); ++i) sum += losses.data<float>()[i];
+    }
+    if (!std::isfinite(sum)) fail_not_finite(model, batch, "the loss");
   }
-  const double loss = sum / static_cast<double>(batch * (tokens - 1));
-  if (!std::isfinite(loss)) fail_not_finite(model, ids, "the loss");
-  return loss;
+  return sum / static_cast<double>(windows * (tokens - 1));
 }
 
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
