@@ -114,7 +114,10 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
   if (options.json) return print_json(distill_json(result, seconds));
   print(distill_table(checkpoint, result, seconds));
   remark(fmt::format("{0}: model, {1}plan.json and report.html; open {0}/report.html",
-                     options.training.out(), result.dof ? "dof.json, " : ""));
+                     options.training.out(),
+                     result.dof           ? "dof.json, "
+                     : result.sensitivity ? "sensitivity.json, "
+                                          : ""));
 }
 
 void run(const DistillArguments& options) {
@@ -139,6 +142,13 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
                                       "of the degrees of freedom, for dof-head (left out: 1)")
                            ->type_name("P")
                            ->check(real_between(0, 100));
+  CLI::Option* least =
+      add_number(app, "--least", options.allocate.least, "no head gets fewer features", "N",
+                 whole_between(1, DimensionPlan::kLargestDimension))
+          ->capture_default_str();
+  CLI::Option* by = add_choice(app, "--by", options.allocate.by,
+                               "sensitivity: the same M for a layer, or each head its own\n"
+                               "(left out: head)");
   CLI::Option* plan = app.add_option("--plan", options.plan,
                                      "a plan of dofla plan, instead of --cost and --strategy")
                           ->type_name("F");
@@ -148,7 +158,7 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
                      "features: for instance softmax first, then direct")
           ->type_name("DIR")
           ->excludes(plan);
-  for (CLI::Option* option : {cost, strategy, power}) {
+  for (CLI::Option* option : {cost, strategy, power, least, by}) {
     option->excludes(plan);
     option->excludes(start);
   }
@@ -240,8 +250,9 @@ Command add_distill(CLI::App& program) {
   add_training_options(*app, *options);
   add_json_flag(*app, options->json);
   app->footer(
-      "The degrees of freedom of every head are measured, turned into a plan, the features "
-      "trained\n"
+      "The degrees of freedom of every head are measured (with --strategy sensitivity the loss "
+      "that\n"
+      "each adds, as dofla sensitivity does), turned into a plan, the features trained\n"
       "layer by layer on the teacher's own queries and keys (with --loss direct, all together on "
       "the\n"
       "next token; with performer not at all), and the student compared with its\n"

@@ -15,6 +15,7 @@
 #include "dofla/evaluate/compare.h"
 #include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
+#include "dofla/sensitivity/measure.h"
 
 namespace dofla {
 
@@ -41,8 +42,8 @@ struct StudentFeatures {
 StudentFeatures load_student_features(const fs::path& folder);
 
 struct DistillOptions {
-  // How many features each head gets: allocated by degrees of freedom, as a plan has it, or as a
-  // student has it, whose features are then trained further.
+  // How many features each head gets: allocated by degrees of freedom or measured sensitivity, as a
+  // plan has it, or as a student has it, whose features are then trained further.
   std::variant<AllocateOptions, DimensionPlan, StudentFeatures> plan = AllocateOptions();
   // Of the queries and keys that degrees of freedom, features and losses see; left out:
   // kCoordinates, or those of the student to go on from.
@@ -67,6 +68,7 @@ struct DistillOptions {
   const AllocateOptions* allocation() const;  // of the plan that is to be made; null if it is given
   Coordinates coordinates_kind() const;
   bool measures_dof() const;
+  bool measures_sensitivity() const;
   bool draws_by_leverage() const;
 };
 
@@ -79,14 +81,18 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
                       const DistillOptions& options);
 
 struct Distilled {
-  std::optional<DofTable> dof;  // where it was measured
+  std::optional<DofTable> dof;                  // where it was measured
+  std::optional<SensitivityTable> sensitivity;  // where it was measured
   DimensionPlan plan;
   FeatureSet features;
   TrainingHistory history;
   // What the losses of the history cannot fall below, a number a curve (docs/distill.md, "The
   // floor"); empty where that is 0.
   std::vector<double> floor;
-  Comparison comparison;     // on the held-out text
+  Comparison comparison;  // on the held-out text
+  // What every layer alone adds to the loss on held-out text, beside predicted_loss(); where the
+  // sensitivity was measured.
+  std::vector<double> added;
   double train_seconds = 0;  // of this run
   int64_t train_tokens = 0;  // of this run
   Json settings;             // distill_settings()

@@ -71,5 +71,6 @@ Json dof_summary(const DofTable& table);
 // trusts nothing in the file and throws Error "path: …".
 void save_dof_table(const fs::path& path, const DofTable& table);
 DofTable load_dof_table(const fs::path& path);
+DofTable read_dof_table(const Json& json, const std::string& where);  // of such a file
 
 }  // namespace dofla

@@ -145,8 +145,10 @@ void save_dof_table(const fs::path& path, const DofTable& table) {
 }
 
 DofTable load_dof_table(const fs::path& path) {
-  const std::string where = path.string();
-  const Json json = load_json(path, Input::kFileOrPipe);
+  return read_dof_table(load_json(path, Input::kFileOrPipe), path.string());
+}
+
+DofTable read_dof_table(const Json& json, const std::string& where) {
   require_format(json, kFormat, kVersion, where);
   const ConfigFields fields(json, where);
 

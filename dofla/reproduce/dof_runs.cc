@@ -102,6 +102,7 @@ DimensionPlan plan_of(const Study& study, const RunFolder& folder, const Student
   plan.strategy = student.strategy;
   plan.lambda = study.suite.dof.lambda;
   plan.power = study.suite.power;
+  if (plan.strategy == PlanStrategy::kDofHead) plan.by = PlanUnit::kHead;
   const std::string run = dof_run_name(student.seed);
   const std::string wanted = plan_name(student.cost, student.strategy);
   plan.heads = read_heads<int64_t>(study, folder, run, "/plans/" + wanted);

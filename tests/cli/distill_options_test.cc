@@ -16,8 +16,12 @@ TEST_F(DistillOptionsCli, RefusesWhatHasNoEffect) {
   };
   const std::string plan = scratch.path() / "plan.json", start = scratch.path() / "start";
   for (const char* given : {"--plan", "--start"})
-    for (const std::vector<std::string>& other : std::vector<std::vector<std::string>>{
-             {"--cost", "32"}, {"--strategy", "fix"}, {"--power", "1"}})
+    for (const std::vector<std::string>& other :
+         std::vector<std::vector<std::string>>{{"--cost", "32"},
+                                               {"--strategy", "fix"},
+                                               {"--power", "1"},
+                                               {"--least", "2"},
+                                               {"--by", "head"}})
       refuses(joined({given, plan}, other), "excludes");
   refuses({"--start", start, "--features", "prf"}, "--start");
   refuses({"--start", start, "--init", "iid"}, "--start");

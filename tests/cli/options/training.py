@@ -1,8 +1,8 @@
 """The options of the commands that train."""
 
-from dofla import MODEL, answer, model_tensors, new_path, task_folder
+from dofla import MODEL, answer, model_tensors, new_path, run, task_folder
 from options.checks import check, elsewhere, equal, option
-from options.runs import Distilled, Finetuned, ask, distilled, finetuned, student
+from options.runs import Distilled, Finetuned, ask, distilled, finetuned, plain, student
 
 
 def apart(a, b, factor=1.0):
@@ -41,6 +41,19 @@ def _():
     file = new_path("plan.json")
     dims = ask("plan", cost=3, strategy="dof", out=file)["dims"]
     equal(Distilled(cost=None, samples=None, plan=file).said["dims"], dims)
+
+
+@option("distill", "--least")
+def _():
+    check(min(Distilled(cost=8, least=7).said["dims"]) >= 7)
+    run(*plain("distill", cost=8, least=9), code=1)
+
+
+@option("distill", "--by")
+def _():
+    by = {name: Distilled(strategy="sensitivity", samples=None, by=name) for name in ("layer", "head")}
+    check("heads" in by["head"].said and "heads" not in by["layer"].said)
+    equal(by["layer"].about["by"], "layer")
 
 
 @option("distill", "--start")
