@@ -117,8 +117,8 @@ Command add_sensitivity(CLI::App& program) {
       "  dofla sensitivity path/to/gpt2 --data train.jsonl.zst --out sensitivity.json\n"
       "  dofla plan sensitivity.json --cost 64 --out plan.json\n"
       "  dofla distill path/to/gpt2 --data train.jsonl.zst --plan plan.json --out gpt2-linear\n\n"
-      "JSON:\n  {\"model\", \"ladder\": [M], \"steps\", \"batch\", \"windows\", \"length\", "
-      "\"text\", \"seed\",\n"
+      "JSON:\n  {\"model\", \"ladder\": [M], \"steps\", \"batch\", \"recipe\", \"windows\", "
+      "\"length\", \"text\", \"seed\",\n"
       "   \"teacher_loss\", \"layers\": [{\"added\": [nats, one for each M], \"heads\": "
       "[[nats]]}]}");
   return {app, [options] { run(*options); }};

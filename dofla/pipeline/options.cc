@@ -90,9 +90,9 @@ void require_sound(const DistillOptions& options) {
   require(made == nullptr || !made->by || options.measures_sensitivity(),
           "by has no effect: strategy {} has none, only {}",
           made == nullptr ? "" : name(made->strategy), name(PlanStrategy::kSensitivity));
-  require(!options.measures_sensitivity() || options.recipe.features == FeatureMap::kPrf,
-          "strategy {} measures {} features: it has no plan for {}",
-          name(PlanStrategy::kSensitivity), name(FeatureMap::kPrf), name(options.recipe.features));
+  require(!options.measures_sensitivity() || takes_init(options.recipe.features),
+          "strategy {} trains students of its own: it has no plan for {}",
+          name(PlanStrategy::kSensitivity), name(options.recipe.features));
   if (const auto* start = std::get_if<StudentFeatures>(&options.plan)) {
     require(start->features.map == options.recipe.features,
             "features {} have no effect: the student to go on from has {}",

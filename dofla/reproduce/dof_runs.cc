@@ -15,6 +15,7 @@ Json settings_of(const Study& study, uint64_t seed) {
   const Suite& suite = study.suite;
   return {{"teacher", study.teacher_line()},
           {"device", study.device.description()},
+          {"features", name(suite.features)},
           {"coordinates", name(suite.coordinates)},
           {"lambda", suite.dof.lambda},
           {"gram", name(suite.dof.gram)},
@@ -58,10 +59,10 @@ Json measure(const Study& study, uint64_t seed, const Progress& progress) {
 }
 
 template <class Value>
-bool has_shape(const std::vector<std::vector<Value>>& rows, const ModelConfig& config) {
-  return static_cast<int64_t>(rows.size()) == config.layers &&
+bool has_shape(const std::vector<std::vector<Value>>& rows, int64_t layers, int64_t heads) {
+  return static_cast<int64_t>(rows.size()) == layers &&
          std::all_of(rows.begin(), rows.end(), [&](const std::vector<Value>& row) {
-           return static_cast<int64_t>(row.size()) == config.heads;
+           return static_cast<int64_t>(row.size()) == heads;
          });
 }
 
@@ -72,7 +73,8 @@ std::vector<std::vector<Value>> read_heads(const Study& study, const RunFolder& 
   try {
     auto rows =
         folder.result(run).at(Json::json_pointer(place)).get<std::vector<std::vector<Value>>>();
-    if (has_shape(rows, study.teacher.config())) return rows;
+    const int64_t heads = study.feature_heads(study.suite.features);
+    if (has_shape(rows, study.teacher.config().layers, heads)) return rows;
   } catch (const Json::exception&) {
     // Said below, like every other defect of the record.
   }
@@ -97,7 +99,8 @@ std::vector<std::vector<double>> read_dof(const Study& study, const RunFolder& f
 }
 
 DimensionPlan plan_of(const Study& study, const RunFolder& folder, const Student& student) {
-  DimensionPlan plan = fixed_plan(identity_of(study.teacher.config()), student.cost);
+  DimensionPlan plan = fixed_plan(identity_of(study.teacher.config()), student.cost,
+                                  study.feature_heads(student.map));
   if (student.strategy == PlanStrategy::kFix) return plan;
   plan.strategy = student.strategy;
   plan.lambda = study.suite.dof.lambda;

@@ -87,7 +87,7 @@ ResultTable dimension_table(const Study& study, const RunFolder& folder, int64_t
 ResultTable head_table(const Study& study, const RunFolder& folder) {
   const auto& published = published::degrees_of_freedom();
   const auto ours = mean_dof(study, folder);
-  const auto heads = static_cast<size_t>(study.teacher.config().heads);
+  const auto heads = static_cast<size_t>(study.feature_heads(study.suite.features));
   ResultTable table = {.title = "Degrees of freedom of every head",
                        .label_names = {"layer"},
                        .columns = {},

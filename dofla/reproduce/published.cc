@@ -75,7 +75,7 @@ std::optional<double> teacher_accuracy(std::string_view task) {
 }
 
 std::optional<double> baseline_accuracy(FeatureMap map, std::string_view task) {
-  if (map == FeatureMap::kPrf) return std::nullopt;
+  if (takes_init(map)) return std::nullopt;
   return at(map == FeatureMap::kDijiang ? kDijiang : kPerformer, task);
 }
 
@@ -100,7 +100,7 @@ double teacher_loss() {
 }
 
 std::optional<double> baseline_loss(FeatureMap map) {
-  if (map == FeatureMap::kPrf) return std::nullopt;
+  if (takes_init(map)) return std::nullopt;
   return map == FeatureMap::kDijiang ? 5.5965 : 8.1586;
 }
 

@@ -103,8 +103,7 @@ DistillOptions student_options(const Study& study, const Student& student,
   job.coordinates = suite.coordinates;
   job.sequences = suite.dof_sequences;
   job.recipe = recipe_of(suite, student, steps);
-  const bool drawn_by_leverage =
-      student.map == FeatureMap::kPrf && suite.init == FeatureInit::kLeverage;
+  const bool drawn_by_leverage = !student.baseline() && suite.init == FeatureInit::kLeverage;
   if (drawn_by_leverage) job.dof = suite.dof;
   job.batch = suite.batch;
   job.seed = student.seed;

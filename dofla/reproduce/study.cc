@@ -47,9 +47,13 @@ fs::path training_file(const Study& study, const std::string& run, const Json& s
   return folder / fmt::format("{}-{:016x}", run, std::hash<std::string>()(settings.dump()));
 }
 
+int64_t Study::feature_heads(FeatureMap map) const {
+  return dofla::feature_heads(map, teacher.config().heads, teacher.config().kv_heads);
+}
+
 std::string Student::name() const {
   std::string text = fmt::format("c{}-", cost);
-  if (map == FeatureMap::kPrf)
+  if (!baseline())
     text += fmt::format("{}-{}", dofla::name(strategy), loss);
   else
     text += dofla::name(map);
@@ -64,9 +68,14 @@ std::vector<Student> students(const Suite& suite) {
         all.push_back({.cost = cost, .map = map, .loss = {}, .seed = seed});
       for (const PlanStrategy strategy : suite.strategies) {
         for (const std::string& loss : suite.losses)
-          all.push_back({.cost = cost, .strategy = strategy, .loss = loss, .seed = seed});
+          all.push_back({.cost = cost,
+                         .map = suite.features,
+                         .strategy = strategy,
+                         .loss = loss,
+                         .seed = seed});
         if (suite.equal_time)
           all.push_back({.cost = cost,
+                         .map = suite.features,
                          .strategy = strategy,
                          .loss = suite.equal_time->loss,
                          .seed = seed,

@@ -19,6 +19,7 @@ struct Study {
 
   // "wiki-mini, gpt2 with 6 layers of 4 heads of size 64"
   std::string teacher_line() const;
+  int64_t feature_heads(FeatureMap map) const;  // heads of a layer that have features
 };
 
 // Reads teacher and text, which the suite must name by now. Throws Error if they do not fit it.
@@ -33,15 +34,14 @@ fs::path training_file(const Study& study, const std::string& run, const Json& s
 struct Student {
   int64_t cost = 0;
   FeatureMap map = FeatureMap::kPrf;
-  PlanStrategy strategy = PlanStrategy::kFix;  // of kPrf; the baselines have the same M everywhere
-  std::string loss;                            // of kPrf
+  PlanStrategy strategy = PlanStrategy::kFix;  // the baselines have the same M everywhere
+  std::string loss;                            // not of baselines
   uint64_t seed = 0;
   bool equal_time = false;  // steps after EqualTime, not those of the suite
 
+  bool baseline() const { return !takes_init(map); }
   std::string name() const;  // "c64-dof-softmax-s1", "c64-performer-s1", "…-equal-time"
-  std::string loss_or_map() const {
-    return map == FeatureMap::kPrf ? loss : std::string(dofla::name(map));
-  }
+  std::string loss_or_map() const { return baseline() ? std::string(dofla::name(map)) : loss; }
 };
 
 // In the order in which they are run: seed by seed, so that an early end leaves whole tables.

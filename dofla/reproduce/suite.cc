@@ -119,6 +119,11 @@ std::optional<FeatureMap> baseline_from_name(const std::string& name) {
   return !map || takes_init(*map) ? std::nullopt : map;
 }
 
+std::optional<FeatureMap> trained_from_name(const std::string& name) {
+  const auto map = find_named<FeatureMap>(name);
+  return map && takes_init(*map) ? map : std::nullopt;
+}
+
 void read_dof(const Json& json, const std::string& where, Suite& suite) {
   const SuiteFields fields(json, where + ": dof",
                            {"lambda", "samples", "draws", "sequences", "gram", "power"});
@@ -192,6 +197,10 @@ void read_training(const SuiteFields& fields, Suite& suite) {
   fields.whole("held_out", 1, kMost, suite.held_out);
   fields.whole("steps", 0, kMost, suite.steps);
   fields.whole("batch", 1, int64_t{1} << 20, suite.batch);
+  fields.named(
+      "features", trained_from_name,
+      one_of({std::string(name(FeatureMap::kPrf)), std::string(name(FeatureMap::kUntied))}),
+      suite.features);
   fields.named("coordinates", find_named<Coordinates>, one_of_names<Coordinates>(),
                suite.coordinates);
   fields.named("init", find_named<FeatureInit>, one_of_names<FeatureInit>(), suite.init);
@@ -215,15 +224,17 @@ void read_matrix(const SuiteFields& fields, Suite& suite) {
 Suite read_suite(const fs::path& file) {
   const Json json = load_json(file, Input::kFileOrPipe);
   const std::string where = file.string();
-  const SuiteFields fields(json, where,
-                           {"teacher", "data", "length", "held_out", "costs", "strategies",
-                            "losses", "baselines", "seeds", "steps", "batch", "coordinates", "init",
-                            "mask", "learning_rates", "equal_time", "dof", "tasks", "timing"});
+  const SuiteFields fields(
+      json, where,
+      {"teacher",   "data",           "length",     "held_out", "costs",    "strategies",  "losses",
+       "baselines", "seeds",          "steps",      "batch",    "features", "coordinates", "init",
+       "mask",      "learning_rates", "equal_time", "dof",      "tasks",    "timing"});
   const fs::path folder = file.parent_path();
   Suite suite;
   read_paths(fields, folder, suite);
   read_training(fields, suite);
   read_matrix(fields, suite);
+  suite.dof.features = suite.features;
   if (const Json* found = fields.find("dof")) read_dof(*found, where, suite);
   if (const Json* found = fields.find("learning_rates")) read_learning_rates(*found, where, suite);
   if (const Json* found = fields.find("equal_time")) read_equal_time(*found, where, suite);

@@ -48,13 +48,14 @@ struct Suite {
 
   int64_t steps = make_recipe().train.steps;
   int64_t batch = DistillOptions().batch;  // windows a step
+  FeatureMap features = FeatureMap::kPrf;  // of the students that are no baseline: the paper's
   Coordinates coordinates = kCoordinates;
   FeatureInit init = make_recipe().init;
   PairMask mask = PairMask::kCausal;
   std::map<std::string, LearningRates> learning_rates;  // by loss, or "dijiang"
   std::optional<EqualTime> equal_time;
 
-  DofOptions dof = {.features = FeatureMap::kPrf};  // the paper's, and those of its students
+  DofOptions dof;
   int64_t dof_sequences = kDofSequences;  // windows that the degrees of freedom are measured on
   double power = 0.5;                     // of them, for dof-head
 

@@ -57,8 +57,8 @@ void add_published(const std::vector<std::string>& tasks, const TaskFigure& figu
 }
 
 std::optional<double> published_accuracy(const Student& student, const std::string& task) {
-  return student.map == FeatureMap::kPrf ? published::accuracy(student.strategy, student.loss, task)
-                                         : published::baseline_accuracy(student.map, task);
+  return !student.baseline() ? published::accuracy(student.strategy, student.loss, task)
+                             : published::baseline_accuracy(student.map, task);
 }
 
 TableRow guessing_row(const RunFolder& folder, const std::vector<std::string>& tasks) {
@@ -98,7 +98,7 @@ ResultTable task_table(const Study& study, const RunFolder& folder, int64_t cost
   add_row("", "teacher", nullptr, published::teacher_accuracy);
   for (const Student& student : answering_students(study.suite)) {
     if (student.cost != cost) continue;
-    const bool baseline = student.map != FeatureMap::kPrf;
+    const bool baseline = student.baseline();
     add_row(baseline ? "" : title_of(student.strategy),
             baseline ? title_of(student.map) : student.loss, &student,
             [&](const std::string& task) { return published_accuracy(student, task); });

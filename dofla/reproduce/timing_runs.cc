@@ -58,9 +58,12 @@ void time_inference(const Transformer& model, const std::vector<TokenIds>& text,
 std::vector<DimensionPlan> plans(const Study& study, const RunFolder& folder, int64_t cost) {
   std::vector<DimensionPlan> all;
   for (const PlanStrategy strategy : study.suite.strategies)
-    all.push_back(plan_of(
-        study, folder,
-        {.cost = cost, .strategy = strategy, .loss = {}, .seed = study.suite.seeds.front()}));
+    all.push_back(plan_of(study, folder,
+                          {.cost = cost,
+                           .map = study.suite.features,
+                           .strategy = strategy,
+                           .loss = {},
+                           .seed = study.suite.seeds.front()}));
   return all;
 }
 
@@ -70,7 +73,8 @@ Json measure_inference(const Study& study, const RunFolder& folder, int64_t cost
   std::vector<Transformer> models;
   models.emplace_back(study.teacher, study.device);
   for (const DimensionPlan& plan : plans(study, folder, cost))
-    models.push_back(make_linear_model(study.teacher, init_features(plan, {}), study.device));
+    models.push_back(make_linear_model(
+        study.teacher, init_features(plan, {.map = study.suite.features}), study.device));
   const std::vector<int64_t>& lengths = study.suite.timing;
   std::vector<FastestInference> fastest(models.size() * lengths.size());
   const auto total = static_cast<int64_t>(kRounds * fastest.size());
@@ -100,8 +104,10 @@ Json measure_training(const Study& study, int64_t cost, const Progress& progress
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   const auto step_seconds = [&](const std::string& loss) {
-    const Student student = {.cost = cost, .loss = loss, .seed = suite.seeds.front()};
-    const DimensionPlan plan = fixed_plan(identity_of(study.teacher.config()), cost);
+    const Student student = {
+        .cost = cost, .map = suite.features, .loss = loss, .seed = suite.seeds.front()};
+    const DimensionPlan plan =
+        fixed_plan(identity_of(study.teacher.config()), cost, study.feature_heads(suite.features));
     return measure_step_seconds(study.teacher, study.text,
                                 student_options(study, student, plan, 2));
   };

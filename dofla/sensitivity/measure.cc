@@ -53,12 +53,19 @@ std::vector<FeatureSet> draw_features(const Transformer& teacher, const std::vec
   return sets;
 }
 
+Json to_json(const Recipe& recipe) {
+  return {{"features", name(recipe.features)},
+          {"init", name(recipe.init)},
+          {"loss", name(kind_of(recipe.loss))},
+          {"lr_z", recipe.train.lr_z},
+          {"lr_alpha", recipe.train.lr_alpha}};
+}
+
 std::vector<FeatureSet> train_ladder(const Transformer& teacher, const std::vector<TokenIds>& text,
-                                     const SensitivityTable& table, FeatureMap map,
+                                     const Recipe& recipe, const SensitivityTable& table,
                                      const Progress& progress) {
-  std::vector<FeatureSet> sets = draw_features(teacher, text, table, map);
+  std::vector<FeatureSet> sets = draw_features(teacher, text, table, recipe.features);
   if (table.steps == 0) return sets;
-  const Recipe recipe = make_recipe({.features = map, .steps = table.steps});
   SideBySide students(teacher, std::move(sets), std::get<FeatureLossOptions>(recipe.loss),
                       recipe.train);
   ShuffledBatches batches(text, table.batch, table.seed);
@@ -95,6 +102,8 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
   table.ladder = options.ladder.empty() ? ladder_around(cost) : options.ladder;
   table.steps = options.steps;
   table.batch = options.batch;
+  const Recipe recipe = make_recipe({.features = options.features, .steps = options.steps});
+  table.recipe = to_json(recipe);
   table.windows = options.windows.value_or(std::min(kWindows, available));
   table.seed = options.seed;
   require_ladder(table.ladder);
@@ -112,8 +121,7 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
   Transformer teacher(checkpoint, device);
   const Tensor ids = first_windows(text, table.windows);
   table.teacher_loss = mean_loss(teacher, ids);
-  const std::vector<FeatureSet> sets =
-      train_ladder(teacher, text, table, options.features, progress);
+  const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress);
   table.layers.resize(static_cast<size_t>(config.layers));
   int64_t done = 0;
   for (const FeatureSet& set : sets) {

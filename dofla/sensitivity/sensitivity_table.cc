@@ -58,6 +58,7 @@ Json to_json(const SensitivityTable& table) {
           {"ladder", table.ladder},
           {"steps", table.steps},
           {"batch", table.batch},
+          {"recipe", table.recipe},
           {"windows", table.windows},
           {"length", table.length},
           {"text", table.text},
@@ -90,6 +91,9 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
     fields.refuse("steps", "expected a whole number");
   table.steps = steps->get<int64_t>();
   table.batch = fields.size("batch");
+  const Json* recipe = fields.find("recipe");
+  if (recipe == nullptr || !recipe->is_object()) fields.refuse("recipe", "expected an object");
+  table.recipe = *recipe;
   table.windows = fields.size("windows");
   table.length = fields.size("length");
   table.text = fields.text("text").value_or("");

@@ -21,9 +21,10 @@ struct SensitivityTable {
   std::vector<int64_t> ladder;                  // M of the students, at least two and growing
   int64_t steps = 0;  // that each of them was trained, on `batch` windows a step
   int64_t batch = 0;
-  int64_t windows = 0;  // of training text, that the loss was measured on
-  int64_t length = 0;   // tokens of a window
-  std::string text;     // fingerprint of the training text
+  Json recipe = Json::object();  // how their features were made: {"features", "init", "loss", …}
+  int64_t windows = 0;           // of training text, that the loss was measured on
+  int64_t length = 0;            // tokens of a window
+  std::string text;              // fingerprint of the training text
   uint64_t seed = 0;
   double teacher_loss = 0;                // on these windows
   std::vector<Curve> layers;              // [layers], measured

@@ -174,7 +174,7 @@ class Reproduce(Reported):
             "seeds": [5], "steps": 3, "batch": 2, "dof": {"samples": 16}}))
         said = answer("reproduce", suite, "--out", out)
         self.assertEqual((said["ran"], said["skipped"], said["failed"]), (2, 0, []))
-        alone = answer(*self.distill, "--strategy", "fix", "--seed", 5, "--out", new_path())
+        alone = answer(*self.distill, "--strategy", "fix", "--features", "prf", "--seed", 5, "--out", new_path())
         tables = (out / "tables.md").read_text()
         self.assertRegex(tables, rf"\| Fix \| {alone['student_loss']:.3f} \|")
         self.assertIn(f"| Teacher | {alone['teacher_loss']:.3f} | 3.3558 |", tables)

@@ -74,6 +74,8 @@ TEST_F(SensitivityCli, RefusesInOneLine) {
   expect_failure({"plan", file, "--lambda", "2^-4"}, 2, "a sensitivity has none");
   expect_failure({"plan", file, "--bound"}, 2, "a sensitivity has none");
   expect_failure({"plan", file, "--power", "2"}, 2, "power has no effect");
+  expect_failure({"report", file, "--lambda", "2^-4", "--out", scratch.path() / "page.html"}, 2,
+                 "a sensitivity has none");
   expect_failure({"plan", write("cut.json", read_text(file).substr(0, 100))}, 1, "cut.json");
   expect_failure(sensitivity({"--windows", "7"}), 1, "7 windows, but the training text has 6");
   expect_failure({"sensitivity", model, "--ids", ids(), "--held-out", "8"}, 1, "8 are held out");

@@ -155,6 +155,7 @@ TEST_F(DimensionPlanFile, SaysHowManyHeadsItIsFor) {
   for (const PlanStrategy strategy : {PlanStrategy::kDof, PlanStrategy::kDofHead}) {
     DimensionPlan plan = fixed_plan(model, 5, 2);
     plan.strategy = strategy;
+    if (strategy == PlanStrategy::kDofHead) plan.by = PlanUnit::kHead;
     save_dimension_plan(path_, plan);
     EXPECT_EQ(load_json(path_)["feature_heads"], 2);
     const DimensionPlan loaded = load_dimension_plan(path_);

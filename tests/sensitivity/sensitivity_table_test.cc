@@ -33,6 +33,7 @@ TEST_F(SensitivityFile, ComesBackAsItWas) {
   EXPECT_EQ(back.ladder, table.ladder);
   EXPECT_EQ(back.steps, table.steps);
   EXPECT_EQ(back.batch, table.batch);
+  EXPECT_EQ(back.recipe, table.recipe);
   EXPECT_EQ(back.windows, table.windows);
   EXPECT_EQ(back.length, table.length);
   EXPECT_EQ(back.text, table.text);
@@ -48,8 +49,8 @@ TEST_F(SensitivityFile, ComesBackAsItWas) {
 TEST_F(SensitivityFile, RefusesDamage) {
   expect_refused([](Json& j) { j["version"] = 2; }, "newer dofla");
   expect_refused([](Json& j) { j["format"] = "dofla.dof"; }, "dofla.sensitivity");
-  for (const char* field :
-       {"model", "ladder", "steps", "batch", "windows", "length", "seed", "teacher_loss", "layers"})
+  for (const char* field : {"model", "ladder", "steps", "batch", "recipe", "windows", "length",
+                            "seed", "teacher_loss", "layers"})
     expect_refused([&](Json& j) { j.erase(field); }, field);
   expect_refused([](Json& j) { j["ladder"] = {8}; }, "ladder");
   expect_refused([](Json& j) { j["ladder"] = {8, 2}; }, "that grow");

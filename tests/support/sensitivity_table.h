@@ -10,6 +10,7 @@ inline SensitivityTable small_sensitivity() {
   table.model = {.model_type = "gpt2", .layers = 2, .heads = 2, .head_size = 8};
   table.ladder = {2, 8};
   table.steps = 3, table.batch = 2, table.windows = 5, table.length = 16;
+  table.recipe = {{"features", "prf"}};
   table.text = "0123456789abcdef";
   table.seed = 11;
   table.teacher_loss = 3.25;

@@ -43,6 +43,13 @@ def _():
         check(heads_of(other) != heads_of(ask("dof")))
 
 
+@option("dof", "--features")
+def _():
+    # The model has two query heads to every key head.
+    equal((ask("dof")["feature_heads"], ask("dof", features="prf")["feature_heads"]), (4, 8))
+    equal(len(heads_of(ask("dof", features="prf"))), 2 * len(heads_of(ask("dof"))))
+
+
 @option("dof", "--gram")
 def _():
     # Divided by its largest entry and not by its trace, the matrix is larger, and λ counts less.
@@ -68,6 +75,19 @@ def _():
 
 def added(table):
     return [layer["added"] for layer in table["layers"]]
+
+
+@option("sensitivity", "--coordinates")
+def _():
+    raw = ask("sensitivity", coordinates="raw")
+    equal((raw["coordinates"], ask("sensitivity")["coordinates"]), ("raw", "balanced"))
+    check(raw["layers"] != ask("sensitivity")["layers"])
+
+
+@option("sensitivity", "--features")
+def _():
+    equal(ask("sensitivity", features="prf")["feature_heads"], 8)
+    equal(ask("sensitivity")["feature_heads"], 4)
 
 
 @option("sensitivity", "--cost")

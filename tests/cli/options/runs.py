@@ -87,10 +87,12 @@ class Distilled:
         features = {name: (shape, values) for name, (_, shape, values)
                     in model_tensors(self.out).items() if name.startswith("linear_attention.")}
         self.z = {name: both for name, both in features.items() if name.endswith(".z")}
-        self.alpha = {name: both for name, both in features.items() if name not in self.z}
+        self.alpha = {name: both for name, both in features.items() if name.endswith(".log_alpha")}
+        self.others = {name: both for name, both in features.items()
+                       if name not in self.z and name not in self.alpha}
 
     def same(self, other):
-        return (self.z, self.alpha) == (other.z, other.alpha)
+        return (self.z, self.alpha, self.others) == (other.z, other.alpha, other.others)
 
 
 def distilled(**instead):

@@ -145,6 +145,14 @@ def _():
     check(still.z != start.z)
 
 
+@option("distill", "--lr-norm")
+def _():
+    still, start = distilled(lr_norm=0), distilled(steps=0)
+    weights = [name for name in start.others if name.endswith(".norm_weight")]
+    check(weights and all(still.others[name] == start.others[name] for name in weights))
+    check(any(distilled().others[name] != start.others[name] for name in weights))
+
+
 @option("distill", "--held-out")
 def _():
     equal(distilled(held_out=3).about["train_windows"], distilled().about["train_windows"] - 1)
