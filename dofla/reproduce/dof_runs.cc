@@ -48,8 +48,10 @@ Json plans_from(const Study& study, const DofTable& table) {
 Json measure(const Study& study, uint64_t seed, const Progress& progress) {
   std::vector<TokenIds> sequences = study.text.train;
   sequences.resize(std::min(sequences.size(), static_cast<size_t>(study.suite.dof_sequences)));
-  const DofTable table = measure_dof(study.teacher, study.suite.coordinates, sequences,
-                                     study.suite.dof, seed, study.device, progress);
+  DofOptions dof = study.suite.dof;
+  dof.features = study.suite.features;
+  const DofTable table = measure_dof(study.teacher, study.suite.coordinates, sequences, dof, seed,
+                                     study.device, progress);
   std::vector<std::vector<double>> heads;
   for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
     std::vector<double>& line = heads.emplace_back();

@@ -234,7 +234,6 @@ Suite read_suite(const fs::path& file) {
   read_paths(fields, folder, suite);
   read_training(fields, suite);
   read_matrix(fields, suite);
-  suite.dof.features = suite.features;
   if (const Json* found = fields.find("dof")) read_dof(*found, where, suite);
   if (const Json* found = fields.find("learning_rates")) read_learning_rates(*found, where, suite);
   if (const Json* found = fields.find("equal_time")) read_equal_time(*found, where, suite);

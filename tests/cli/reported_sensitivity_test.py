@@ -55,7 +55,7 @@ class Sensitivity(Reported):
             *added, head, last = parts(table, str(number), r"(\S+)\s+(\S+)\s+(\S+)\s+(\d+): (\S+)")
             for word, value in zip(added, layer["added"], strict=True):
                 self.shows(word, value, 4)
-            largest = max(range(8), key=lambda h: layer["heads"][h][-1])
+            largest = max(range(4), key=lambda h: layer["heads"][h][-1])
             self.assertEqual(head, str(largest + 1))
             self.shows(last, layer["heads"][largest][-1], 4)
 

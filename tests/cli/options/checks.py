@@ -30,3 +30,8 @@ def check(condition, what="it changes nothing, or something else than it should"
 
 def equal(found, expected):
     check(found == expected, f"expected {expected}, found {found}")
+
+
+def apart(a, b, factor=1.0):
+    """The largest |a - factor b| over all elements."""
+    return max(abs(x - factor * y) for x, y in zip(a, b, strict=True))
