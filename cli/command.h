@@ -25,6 +25,7 @@ struct Command {
 Command add_inspect(CLI::App& program);
 Command add_tokenize(CLI::App& program);
 Command add_dof(CLI::App& program);
+Command add_sensitivity(CLI::App& program);
 Command add_plan(CLI::App& program);
 Command add_evaluate(CLI::App& program);
 Command add_generate(CLI::App& program);

@@ -29,6 +29,7 @@ struct DistillArguments {
   LambdaOption lambda;
   std::string plan, start;
   AllocateOptions allocate;
+  std::optional<Coordinates> coordinates;
   std::optional<int64_t> samples;
   RecipeOptions recipe;
   int64_t batch = DistillOptions().batch;
@@ -62,6 +63,7 @@ DistillOptions make_job(const DistillArguments& options) {
     dof.lambda = options.lambda.value().value_or(dof.lambda);
     dof.samples = options.samples.value_or(dof.samples);
   }
+  job.coordinates = options.coordinates;
   job.recipe = make_recipe(recipe);
   job.batch = options.batch;
   job.device = options.device.get();
@@ -105,10 +107,17 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
   fs::remove(job.checkpoint);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const auto& [layer, head] : result.features.coordinates.unvaried)
+    remark(fmt::format(
+        "layer {}, key head {}: its queries or keys do not vary; it keeps its own coordinates",
+        layer + 1, head + 1));
   if (options.json) return print_json(distill_json(result, seconds));
   print(distill_table(checkpoint, result, seconds));
   remark(fmt::format("{0}: model, {1}plan.json and report.html; open {0}/report.html",
-                     options.training.out(), result.dof ? "dof.json, " : ""));
+                     options.training.out(),
+                     result.dof           ? "dof.json, "
+                     : result.sensitivity ? "sensitivity.json, "
+                                          : ""));
 }
 
 void run(const DistillArguments& options) {
@@ -133,6 +142,13 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
                                       "of the degrees of freedom, for dof-head (left out: 1)")
                            ->type_name("P")
                            ->check(real_between(0, 100));
+  CLI::Option* least =
+      add_number(app, "--least", options.allocate.least, "no head gets fewer features", "N",
+                 whole_between(1, DimensionPlan::kLargestDimension))
+          ->capture_default_str();
+  CLI::Option* by = add_choice(app, "--by", options.allocate.by,
+                               "sensitivity: the same M for a layer, or each head its own\n"
+                               "(left out: head)");
   CLI::Option* plan = app.add_option("--plan", options.plan,
                                      "a plan of dofla plan, instead of --cost and --strategy")
                           ->type_name("F");
@@ -142,10 +158,15 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
                      "features: for instance softmax first, then direct")
           ->type_name("DIR")
           ->excludes(plan);
-  for (CLI::Option* option : {cost, strategy, power}) {
+  for (CLI::Option* option : {cost, strategy, power, least, by}) {
     option->excludes(plan);
     option->excludes(start);
   }
+  add_choice(
+      app, "--coordinates", options.coordinates,
+      fmt::format("of the queries and keys that features see; attention is the same in all of "
+                  "them\n(left out: {}, with --start those of the student)",
+                  name(kCoordinates)));
   options.lambda.add(app, fmt::format("the ridge λ of the degrees of freedom (left out: {})",
                                       lambda_text(kDefaultLambda)));
   app.add_option("--samples", options.samples,
@@ -172,8 +193,9 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
   RecipeOptions& recipe = options.recipe;
   const RecipeOptions l2 = {.loss = LossKind::kL2}, dijiang = {.features = FeatureMap::kDijiang};
   add_choice(app, "--loss", recipe.loss,
-             "softmax, l2 and attention-mse train layer by layer; direct trains\n"
-             "the whole model on the next token (left out: softmax, for dijiang direct)");
+             "softmax, l2 and attention-mse train layer by layer; direct trains the whole\n"
+             "model on the next token, kl on the teacher's distribution of it (left out:\n"
+             "softmax, for dijiang direct)");
   add_choice(app, "--mask", recipe.mask,
              fmt::format("pairs of query and key in the layerwise losses (left out: {})",
                          name(PairMask::kCausal)));
@@ -210,7 +232,7 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
              "last windows of the text, kept to judge the student by", "T", whole_from(1))
       ->capture_default_str();
   options.training.add(app, "of features and batches", "50",
-                       "with direct: less memory for a third more time");
+                       "with direct and kl: less memory for a third more time");
   app.add_flag("--dry-run", options.dry_run, "only estimate time and memory");
 }
 
@@ -228,8 +250,9 @@ Command add_distill(CLI::App& program) {
   add_training_options(*app, *options);
   add_json_flag(*app, options->json);
   app->footer(
-      "The degrees of freedom of every head are measured, turned into a plan, the features "
-      "trained\n"
+      "The degrees of freedom of every head are measured (with --strategy sensitivity the loss "
+      "that\n"
+      "each adds, as dofla sensitivity does), turned into a plan, the features trained\n"
       "layer by layer on the teacher's own queries and keys (with --loss direct, all together on "
       "the\n"
       "next token; with performer not at all), and the student compared with its\n"

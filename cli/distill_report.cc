@@ -6,6 +6,7 @@
 
 #include "dofla/linear/linear_model.h"
 #include "dofla/report/facts.h"
+#include "dofla/sensitivity/allocate.h"
 
 namespace dofla::cli {
 std::string distill_table(const Checkpoint& teacher, const Distilled& result, double seconds) {
@@ -32,6 +33,12 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
     text +=
         fmt::format("               layer {}: an error above 1, worse than an output of zeros\n",
                     fmt::join(layers, ", "));
+  if (result.sensitivity)
+    text += fmt::format(
+        "loss added     {:.3f}  by each layer alone\n"
+        "  predicted    {:.3f}\n",
+        fmt::join(result.added, " "),
+        fmt::join(predicted_loss(*result.sensitivity, result.plan), " "));
   text += fmt::format("training       {} steps of the {} loss, {} tokens/s; {:.0f} s in all\n",
                       result.steps(), result.settings["loss"].get<std::string>(),
                       grouped(static_cast<int64_t>(result.tokens_per_second())), seconds);
@@ -55,7 +62,11 @@ OrderedJson distill_json(const Distilled& result, double seconds) {
                       {"seconds", seconds},
                       {"tokens_per_second", result.tokens_per_second()},
                       {"attention_error", result.comparison.attention_error}};
-  if (result.plan.strategy == PlanStrategy::kDofHead) json["heads"] = result.plan.heads;
+  if (result.plan.by == PlanUnit::kHead) json["heads"] = result.plan.heads;
+  if (result.sensitivity) {
+    json["predicted"] = predicted_loss(*result.sensitivity, result.plan);
+    json["added"] = result.added;
+  }
   return json;
 }
 

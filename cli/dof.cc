@@ -7,7 +7,7 @@
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "dofla/core/error.h"
-#include "dofla/dof/measure.h"
+#include "dofla/pipeline.h"
 
 namespace dofla::cli {
 namespace {
@@ -18,6 +18,7 @@ struct DofArguments {
   TextArguments text;
   LambdaOption lambda;
   DofOptions dof;
+  Coordinates coordinates = kCoordinates;
   uint64_t seed = 0;
   std::string out;
   bool json = false;
@@ -25,9 +26,11 @@ struct DofArguments {
 
 // Layers down, heads across, as in the paper; the largest head of a layer carries a star.
 std::string table_text(const DofTable& table) {
-  std::string text =
-      fmt::format("Degrees of freedom of every head: λ = {}, Gram scale {}, {} samples, {} draws\n",
-                  lambda_text(table.lambda), name(table.gram), table.samples, table.draws);
+  std::string text = fmt::format(
+      "Degrees of freedom of every head: {} coordinates, λ = {}, Gram scale {}, {} samples, {} "
+      "draws\n",
+      name(table.coordinates), lambda_text(table.lambda), name(table.gram), table.samples,
+      table.draws);
   text += "layer";
   for (int64_t h = 1; h <= table.heads_in_layer(); ++h) text += fmt::format("{:>6} ", h);
   text += "  largest\n";
@@ -45,7 +48,6 @@ std::string table_text(const DofTable& table) {
 void run(const DofArguments& options) {
   if (!options.out.empty()) prepare_place(options.out);
   const Checkpoint checkpoint(options.model.folder());
-  const Transformer teacher(checkpoint, options.device.get());
   DofOptions dof = options.dof;
   dof.lambda = options.lambda.value().value_or(dof.lambda);
   DofTable table;
@@ -54,7 +56,8 @@ void run(const DofArguments& options) {
     const Windows text = options.text.open(checkpoint, bar.progress());
     std::vector<TokenIds> sequences;
     for (TokenIds sequence; text.next(sequence);) sequences.push_back(sequence);
-    table = measure_dof(teacher, sequences, dof, options.seed, bar.progress());
+    table = measure_dof(checkpoint, options.coordinates, sequences, dof, options.seed,
+                        options.device.get(), bar.progress());
   }
   checkpoint.require_unchanged();
   const Json summary = dof_summary(table);
@@ -82,6 +85,8 @@ Command add_dof(CLI::App& program) {
       ->check(whole_between(1, 10000));
   options->lambda.add(
       *app, fmt::format("the ridge λ, such as 2^-4 (left out: {})", lambda_text(kDefaultLambda)));
+  add_choice(*app, "--coordinates", options->coordinates,
+             "of the queries and keys; attention is the same in all of them");
   add_choice(*app, "--gram", options->dof.gram, "what the Gram matrix is divided by")
       ->type_name("SCALE");
   add_choice(*app, "--features", options->dof.features,
@@ -99,7 +104,8 @@ Command add_dof(CLI::App& program) {
       "its largest head, marked by a star. The file of --out answers for any λ from 2^-16 up;\n"
       "measured on a GPU, for powers of two from 2^-16 to 1 and the λ that was asked for.\n\n"
       "Example:\n  dofla dof path/to/gpt2 --data train.jsonl.zst --out dof.json\n\n"
-      "JSON:\n  {\"feature_heads\", \"gram\", \"lambda\", \"samples\", \"draws\", \"sequences\", "
+      "JSON:\n  {\"coordinates\", \"feature_heads\", \"gram\", \"lambda\", \"samples\", \"draws\", "
+      "\"sequences\", "
       "\"length\", "
       "\"seed\", "
       "\"model\",\n"

@@ -95,9 +95,9 @@ int run(int argc, char** argv) {
       ->type_name("N")
       ->check(whole_between(1, 4096));
   const std::vector<Command> commands = {
-      add_inspect(program),  add_tokenize(program), add_dof(program),       add_plan(program),
-      add_distill(program),  add_finetune(program), add_reproduce(program), add_report(program),
-      add_evaluate(program), add_generate(program)};
+      add_inspect(program), add_tokenize(program), add_dof(program),      add_sensitivity(program),
+      add_plan(program),    add_distill(program),  add_finetune(program), add_reproduce(program),
+      add_report(program),  add_evaluate(program), add_generate(program)};
   for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
   if (const std::optional<int> exit_code = parse(program, argc, argv)) return *exit_code;
   if (threads > 0) omp_set_num_threads(threads);

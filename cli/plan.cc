@@ -7,12 +7,14 @@
 #include "cli/usage_error.h"
 #include "dofla/core/error.h"
 #include "dofla/plan/allocate.h"
+#include "dofla/sensitivity/allocate.h"
 
 namespace dofla::cli {
 namespace {
 
 struct PlanArguments {
   std::string table;
+  std::optional<PlanStrategy> strategy;
   AllocateOptions allocate;
   LambdaOption lambda;
   bool bound = false;
@@ -22,18 +24,17 @@ struct PlanArguments {
   bool json = false;
 };
 
-std::string plan_text(const DimensionPlan& plan, const std::vector<DofRow>& rows, int64_t draws) {
-  const bool by_head = plan.strategy == PlanStrategy::kDofHead;
-  std::string text = fmt::format(
-      "Feature dimensions, strategy {}, cost {}, λ = {}\n"
-      "layer   M{}   degrees of freedom\n",
-      name(plan.strategy), plan.cost, lambda_text(plan.lambda),
-      by_head ? " (mean)   by head" : "    ");
+// A line a layer: its M, and what they follow from.
+std::string plan_text(const DimensionPlan& plan, const std::string& title,
+                      const std::vector<std::string>& reasons) {
+  const bool by_head = plan.by == PlanUnit::kHead;
+  std::string text =
+      fmt::format("layer   M{}   {}\n", by_head ? " (mean)   by head" : "    ", title);
   const std::vector<int64_t> dims = plan.dims();
-  for (size_t s = 0; s < rows.size(); ++s) {
+  for (size_t s = 0; s < reasons.size(); ++s) {
     text += fmt::format("{:>5}   {:<5}", s + 1, dims[s]);
     if (by_head) text += fmt::format("   {}", fmt::join(plan.heads[s], " "));
-    text += fmt::format("   {}\n", dof_text(rows[s].largest(), draws));
+    text += fmt::format("   {}\n", reasons[s]);
   }
   return text + fmt::format("mean    {:.2f} a head of {}\nstate   {} a sequence\n", plan.mean(),
                             plan.heads_in_layer(), with_bytes_unit(plan.state_bytes()));
@@ -55,9 +56,8 @@ std::string bound_text(const std::vector<int64_t>& bound, const PlanArguments& o
   return text;
 }
 
-void run(const PlanArguments& options) {
-  if (!options.out.empty()) prepare_place(options.out);
-  const DofTable table = load_dof_table(options.table);
+void run_dof(const PlanArguments& options, const Json& file) {
+  const DofTable table = read_dof_table(file, options.table);
   const DimensionPlan plan =
       from_arguments([&] { return allocate(table, options.allocate, options.lambda.value()); });
   const std::vector<DofRow> rows = degrees_of_freedom(table, plan.lambda);
@@ -68,8 +68,46 @@ void run(const PlanArguments& options) {
     if (options.bound) json["bound"] = bound;
     return print_json(json);
   }
-  print(plan_text(plan, rows, table.draws));
+  std::vector<std::string> reasons;
+  for (const DofRow& row : rows) reasons.push_back(dof_text(row.largest(), table.draws));
+  print(fmt::format("Feature dimensions, strategy {}, cost {}, λ = {}\n", name(plan.strategy),
+                    plan.cost, lambda_text(plan.lambda)) +
+        plan_text(plan, "degrees of freedom", reasons));
   if (options.bound) print(bound_text(bound, options));
+}
+
+void run_sensitivity(const PlanArguments& options, const Json& file) {
+  if (options.lambda.value() || options.bound)
+    throw UsageError(
+        "λ and the theorem's bound are of degrees of freedom, and a sensitivity has none");
+  const SensitivityTable table = read_sensitivity(file, options.table);
+  const DimensionPlan plan = from_arguments([&] { return allocate(table, options.allocate); });
+  const std::vector<double> predicted = predicted_loss(table, plan);
+  if (!options.out.empty()) save_dimension_plan(options.out, plan);
+  if (options.json) {
+    Json json = to_json(plan);
+    json["predicted"] = predicted;
+    return print_json(json);
+  }
+  std::vector<std::string> reasons;
+  double sum = 0;
+  for (const double added : predicted) {
+    reasons.push_back(fmt::format("{:.4f}", added));
+    sum += added;
+  }
+  print(fmt::format("Feature dimensions, strategy {} by {}, cost {}\n", name(plan.strategy),
+                    name(plan.by), plan.cost) +
+        plan_text(plan, "loss added, predicted", reasons) +
+        fmt::format("added   {:.4f} nats a token in all, predicted\n", sum));
+}
+
+void run(PlanArguments options) {
+  if (!options.out.empty()) prepare_place(options.out);
+  const Json file = load_json(options.table, Input::kFileOrPipe);
+  const bool sensitivity = is_sensitivity(file);
+  options.allocate.strategy =
+      options.strategy.value_or(sensitivity ? PlanStrategy::kSensitivity : PlanStrategy::kDof);
+  return sensitivity ? run_sensitivity(options, file) : run_dof(options, file);
 }
 
 }  // namespace
@@ -77,12 +115,19 @@ void run(const PlanArguments& options) {
 Command add_plan(CLI::App& program) {
   CLI::App* app = program.add_subcommand("plan", "Choose the feature dimensions of every layer");
   const auto options = std::make_shared<PlanArguments>();
-  app->add_option("DOF", options->table, "what dofla dof saved: dof.json")->required();
-  add_choice(*app, "--strategy", options->allocate.strategy, one_of_names<PlanStrategy>());
+  app->add_option("FILE", options->table, "what dofla dof or dofla sensitivity saved")->required();
+  add_choice(*app, "--strategy", options->strategy,
+             fmt::format("{} (left out: {}, or {} for a file of it)", one_of_names<PlanStrategy>(),
+                         name(PlanStrategy::kDof), name(PlanStrategy::kSensitivity)));
   app->add_option("--cost", options->allocate.cost, "the mean M to spend (left out: the head size)")
       ->type_name("C")
       ->check(whole_between(1, DimensionPlan::kLargestDimension));
-  options->lambda.add(*app, "the ridge λ, such as 2^-4 (left out: that of DOF)");
+  add_number(*app, "--least", options->allocate.least, "no head gets fewer features", "N",
+             whole_between(1, DimensionPlan::kLargestDimension))
+      ->capture_default_str();
+  add_choice(*app, "--by", options->allocate.by,
+             "sensitivity: the same M for a layer, or each head its own (left out: head)");
+  options->lambda.add(*app, "the ridge λ, such as 2^-4 (left out: that of FILE)");
   app->add_option("--power", options->allocate.power,
                   "dof-head: M in proportion to this power of the DoF (left out: 1)")
       ->type_name("P")
@@ -106,13 +151,15 @@ Command add_plan(CLI::App& program) {
       "at\n"
       "the same mean; dof-clip then takes at most the head size; dof-head gives every head its "
       "own\n"
-      "M. No M is below 1.\n\n"
-      "Example:\n  dofla plan dof.json --cost 64 --strategy dof --out plan.json\n\n"
-      "JSON:\n  {\"strategy\", \"cost\", \"lambda\", \"model\", \"feature_heads\", \"dims\": [M a "
-      "layer],\n"
-      "   \"mean\", \"state_bytes\",\n"
-      "   \"heads\": [[M a head]] and \"power\" for dof-head, \"bound\": [M a layer] with "
-      "--bound}");
+      "M; sensitivity puts the next feature where it saves most of the loss. No M is below "
+      "--least.\n\n"
+      "Example:\n  dofla plan dof.json --cost 64 --strategy dof --out plan.json\n"
+      "  dofla plan sensitivity.json --cost 64 --by head --least 4 --out plan.json\n\n"
+      "JSON:\n  {\"strategy\", \"cost\", \"least\", \"lambda\", \"model\", \"feature_heads\",\n"
+      "   \"dims\": [M a layer], \"mean\", \"state_bytes\",\n"
+      "   \"heads\": [[M a head]] where they differ, \"power\" for dof-head, \"bound\": [M a "
+      "layer]\n"
+      "   with --bound, \"predicted\": [loss added a layer] for sensitivity}");
   return {app, [options] { run(*options); }};
 }
 

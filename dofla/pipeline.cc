@@ -8,6 +8,8 @@
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/sensitivity/added_loss.h"
+#include "dofla/sensitivity/allocate.h"
 
 namespace dofla {
 namespace {
@@ -17,6 +19,26 @@ std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t coun
   return {sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(most)};
 }
 
+// The teacher as degrees of freedom, features and losses see it.
+struct Teacher {
+  CoordinateSet coordinates;
+  Checkpoint checkpoint;  // in these coordinates
+  Transformer model;
+};
+
+Teacher in_coordinates(const Checkpoint& checkpoint, const Transformer& original,
+                       const DistillText& text, const DistillOptions& options,
+                       const Progress& progress) {
+  const auto* start = std::get_if<StudentFeatures>(&options.plan);
+  CoordinateSet coordinates =
+      start != nullptr ? start->features.coordinates
+                       : measure_coordinates(original, first(text.train, options.sequences),
+                                             options.coordinates_kind(), progress);
+  Checkpoint there = in_coordinates(checkpoint, coordinates);
+  Transformer model(there, options.device);
+  return {std::move(coordinates), std::move(there), std::move(model)};
+}
+
 int64_t feature_heads(const ModelConfig& config, FeatureMap map) {
   return dofla::feature_heads(map, config.heads, config.kv_heads);
 }
@@ -24,36 +46,47 @@ int64_t feature_heads(const ModelConfig& config, FeatureMap map) {
 // M = C in every head, without measuring anything.
 DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& options,
                              FeatureMap map) {
-  return fixed_plan(identity_of(config), options.cost.value_or(config.head_size),
-                    feature_heads(config, map));
+  DimensionPlan plan = fixed_plan(identity_of(config), options.cost.value_or(config.head_size),
+                                  feature_heads(config, map));
+  plan.least = options.least;
+  require_affordable(plan.cost, plan.least);
+  return plan;
 }
 
-// Checkpoint → (q, k) → DofTable → DimensionPlan
-void choose_features_per_head(const Transformer& teacher, const DistillText& text,
+// Checkpoint → (q, k) → DofTable or SensitivityTable → DimensionPlan
+void choose_features_per_head(const Teacher& teacher, const DistillText& text,
                               const DistillOptions& options, const Progress& progress,
                               Distilled& result) {
+  if (options.measures_sensitivity()) {
+    const AllocateOptions& made = *options.allocation();
+    result.sensitivity = measure_sensitivity(
+        teacher.checkpoint, text.train,
+        {.features = options.recipe.features, .cost = made.cost, .seed = options.seed},
+        options.device, progress);
+    result.sensitivity->coordinates = options.coordinates_kind();
+    result.plan = allocate(*result.sensitivity, made);
+    return;
+  }
   if (options.measures_dof()) {
     DofOptions dof = options.dof.value_or(DofOptions());
     dof.features = options.recipe.features;
-    result.dof =
-        measure_dof(teacher, first(text.train, options.sequences), dof, options.seed, progress);
+    result.dof = measure_dof(teacher.model, first(text.train, options.sequences), dof, options.seed,
+                             progress);
+    result.dof->coordinates = options.coordinates_kind();
     result.plan = allocate(*result.dof, *options.allocation());
     return;
   }
   if (const AllocateOptions* made = options.allocation())
-    result.plan = fixed_plan_for(teacher.config(), *made, options.recipe.features);
+    result.plan = fixed_plan_for(teacher.model.config(), *made, options.recipe.features);
   else if (const auto* given = std::get_if<DimensionPlan>(&options.plan))
     result.plan = *given;
   else
     result.plan = std::get<StudentFeatures>(options.plan).plan;
-  require_fits(result.plan, teacher.config(), options.recipe.features);
+  require_fits(result.plan, teacher.model.config(), options.recipe.features);
 }
 
-// DimensionPlan → FeatureSet, not yet trained
-FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
-                         const DistillOptions& options, const DimensionPlan& plan) {
-  if (const auto* start = std::get_if<StudentFeatures>(&options.plan))
-    return start->features.clone();
+FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& text,
+                               const DistillOptions& options, const DimensionPlan& plan) {
   const Recipe& recipe = options.recipe;
   const std::vector<TokenIds> sequences = first(text.train, options.sequences);
   const auto observe = [&](const Observer& observer) {
@@ -79,20 +112,29 @@ FeatureSet draw_features(const Transformer& teacher, const DistillText& text,
   return init_features(plan, draw);
 }
 
+// DimensionPlan → FeatureSet, not yet trained
+FeatureSet draw_features(const Teacher& teacher, const DistillText& text,
+                         const DistillOptions& options, const DimensionPlan& plan) {
+  if (const auto* start = std::get_if<StudentFeatures>(&options.plan))
+    return start->features.clone();
+  FeatureSet features = draw_in_coordinates(teacher.model, text, options, plan);
+  features.coordinates = teacher.coordinates;
+  return features;
+}
+
 Objective objective_of(const Checkpoint& checkpoint, const Transformer& teacher,
                        const DistillOptions& options) {
   if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
-    return direct_objective(checkpoint, *direct, options.device);
+    return direct_objective(checkpoint, teacher, *direct);
   return layerwise_objective(teacher, std::get<FeatureLossOptions>(options.recipe.loss));
 }
 
 // FeatureSet → trained FeatureSet
-void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
-                    const DistillText& text, const DistillOptions& options,
-                    const Progress& progress, Distilled& result) {
+void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const DistillText& text,
+                    const DistillOptions& options, const Progress& progress, Distilled& result) {
   const TrainOptions& train = options.recipe.train;
   FeatureTrainer trainer(draw_features(teacher, text, options, result.plan).to(options.device),
-                         objective_of(checkpoint, teacher, options), train);
+                         objective_of(checkpoint, teacher.model, options), train);
   if (options.resume) trainer.restore(options.checkpoint, result.settings);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   const Stopwatch whole;
@@ -123,13 +165,29 @@ void train_features(const Checkpoint& checkpoint, const Transformer& teacher,
   result.history = trainer.history();
 }
 
+// What every layer of the student adds to the loss by itself.
+std::vector<double> realised_loss(Transformer& teacher, const DistillText& text,
+                                  const Distilled& result) {
+  std::vector<double> added(result.features.layers.size(), 0);
+  double windows = 0;
+  for (const TokenIds& window : text.held_out) {
+    const Tensor ids = to_tensor(window);
+    const std::vector<double> one =
+        loss_added_by_layers(teacher, result.features, ids, mean_loss(teacher, ids));
+    ++windows;
+    for (size_t i = 0; i < added.size(); ++i) added[i] += (one[i] - added[i]) / windows;
+  }
+  return added;
+}
+
 // What the training losses cannot fall below.
 std::vector<double> training_floor(const Transformer& teacher, const DistillText& text,
                                    const DistillOptions& options, const Distilled& result) {
   constexpr int64_t kWindows = 8;
   if (result.history.loss.empty()) return {};
+  if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
+    return direct->imitate ? std::vector<double>() : std::vector{result.comparison.teacher_loss};
   const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
-  if (layerwise == nullptr) return {result.comparison.teacher_loss};
   if (layerwise->kind != FeatureLossKind::kSoftmax) return {};
   std::vector<double> floor =
       attention_entropy(teacher, first(text.train, kWindows), layerwise->mask);
@@ -174,8 +232,9 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {
   Distilled result;
   result.settings = distill_settings(checkpoint, text, options);
-  const Transformer teacher(checkpoint, options.device);
-  if (!text.held_out.empty()) require_finite_loss(teacher, text.held_out.front());
+  const Transformer original(checkpoint, options.device);
+  if (!text.held_out.empty()) require_finite_loss(original, text.held_out.front());
+  Teacher teacher = in_coordinates(checkpoint, original, text, options, progress);
   choose_features_per_head(teacher, text, options, progress, result);
   train_features(checkpoint, teacher, text, options, progress, result);
 
@@ -183,22 +242,24 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
   int64_t tokens = 0;
   for (const TokenIds& sequence : text.held_out)
     tokens += static_cast<int64_t>(sequence.size()) - 1;
-  result.comparison = compare(teacher, student, each_of(text.held_out), tokens, progress);
-  result.floor = training_floor(teacher, text, options, result);
+  result.comparison = compare(original, student, each_of(text.held_out), tokens, progress);
+  result.floor = training_floor(original, text, options, result);
+  if (result.sensitivity) result.added = realised_loss(teacher.model, text, result);
   return result;
 }
 
 double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& text,
                             const DistillOptions& options) {
   require_sound(options);
-  const Transformer teacher(checkpoint, options.device);
+  const Transformer original(checkpoint, options.device);
+  const Teacher teacher = in_coordinates(checkpoint, original, text, options, {});
   Distilled untrained;
   DistillOptions fixed = options;  // degrees of freedom would take longer than the step
   if (const AllocateOptions* made = options.allocation())
-    fixed.plan = fixed_plan_for(teacher.config(), *made, options.recipe.features);
+    fixed.plan = fixed_plan_for(original.config(), *made, options.recipe.features);
   choose_features_per_head(teacher, text, fixed, {}, untrained);
   FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan).to(options.device),
-                         objective_of(checkpoint, teacher, options), options.recipe.train);
+                         objective_of(checkpoint, teacher.model, options), options.recipe.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   trainer.step(batches.at(0));  // the first one also pays for reading the weights
   const Stopwatch one;

@@ -15,11 +15,15 @@
 #include "dofla/evaluate/compare.h"
 #include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
+#include "dofla/sensitivity/measure.h"
 
 namespace dofla {
 
 // Windows at the end of a text that are kept to judge a student by, where nothing else is said.
 inline constexpr int64_t kHeldOut = 16;
+
+// The coordinates of queries and keys, where nothing else is said.
+inline constexpr Coordinates kCoordinates = Coordinates::kBalanced;
 
 struct DistillText {
   std::vector<TokenIds> train;     // equally long
@@ -38,14 +42,17 @@ struct StudentFeatures {
 StudentFeatures load_student_features(const fs::path& folder);
 
 struct DistillOptions {
-  // How many features each head gets: allocated by degrees of freedom, as a plan has it, or as a
-  // student has it, whose features are then trained further.
+  // How many features each head gets: allocated by degrees of freedom or measured sensitivity, as a
+  // plan has it, or as a student has it, whose features are then trained further.
   std::variant<AllocateOptions, DimensionPlan, StudentFeatures> plan = AllocateOptions();
+  // Of the queries and keys that degrees of freedom, features and losses see; left out:
+  // kCoordinates, or those of the student to go on from.
+  std::optional<Coordinates> coordinates = {};
   // Of the degrees of freedom that features are allocated by, and of the leverage scores that they
   // may be drawn with; left out: DofOptions().
   std::optional<DofOptions> dof = {};
-  // Windows of the training text whose queries and keys give the degrees of freedom and the first
-  // features.
+  // Windows of the training text whose queries and keys give the coordinates, the degrees of
+  // freedom and the first features.
   int64_t sequences = kDofSequences;
   Recipe recipe = make_recipe();
   int64_t batch = 8;  // windows a step
@@ -59,7 +66,9 @@ struct DistillOptions {
   Json about = Json::object();      // what else to record and to compare when a run is resumed
 
   const AllocateOptions* allocation() const;  // of the plan that is to be made; null if it is given
+  Coordinates coordinates_kind() const;
   bool measures_dof() const;
+  bool measures_sensitivity() const;
   bool draws_by_leverage() const;
 };
 
@@ -72,14 +81,18 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
                       const DistillOptions& options);
 
 struct Distilled {
-  std::optional<DofTable> dof;  // where it was measured
+  std::optional<DofTable> dof;                  // where it was measured
+  std::optional<SensitivityTable> sensitivity;  // where it was measured
   DimensionPlan plan;
   FeatureSet features;
   TrainingHistory history;
   // What the losses of the history cannot fall below, a number a curve (docs/distill.md, "The
   // floor"); empty where that is 0.
   std::vector<double> floor;
-  Comparison comparison;     // on the held-out text
+  Comparison comparison;  // on the held-out text
+  // What every layer alone adds to the loss on held-out text, beside predicted_loss(); where the
+  // sensitivity was measured.
+  std::vector<double> added;
   double train_seconds = 0;  // of this run
   int64_t train_tokens = 0;  // of this run
   Json settings;             // distill_settings()

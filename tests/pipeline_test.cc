@@ -85,6 +85,9 @@ TEST(DistillOptions, AStudentToGoOnFromSaysWhatItsFeaturesAre) {
   options.recipe = make_recipe();
   expect_contradiction(options, "untied");
   options.recipe = make_recipe({.features = FeatureMap::kPrf});
+  options.coordinates = Coordinates::kBalanced;
+  expect_contradiction(options, "the features to go on from are in raw ones");
+  options.coordinates = {};
   options.plan = StudentFeatures{fixed_plan(plan.model, 5), init_features(plan, {})};
   expect_contradiction(options, "the plan that they are of");
 }

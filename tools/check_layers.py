@@ -11,7 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-STAGES = ["data", "dof", "plan", "linear", "distill", "train", "evaluate", "generate", "report"]
+STAGES = ["data", "dof", "plan", "linear", "distill", "train", "evaluate", "sensitivity", "generate",
+          "report"]
 
 # What each layer may include besides itself.
 ALLOWED = {

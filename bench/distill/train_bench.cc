@@ -55,7 +55,7 @@ void run(const fs::path& folder) {
     fmt::print("step     {:13} {:7.0f} ms/sample, {:.2f} x the forward\n", name, 1e3 * step,
                step / forward);
   };
-  time_step("direct", direct_objective(checkpoint, {}));
+  time_step("direct", direct_objective(checkpoint, teacher));
   time_step("softmax", layerwise_objective(teacher, {FeatureLossKind::kSoftmax}));
   time_step("l2", layerwise_objective(teacher, {FeatureLossKind::kL2}));
   time_step("attention-mse", layerwise_objective(teacher, {FeatureLossKind::kAttentionMse}));

@@ -110,7 +110,7 @@ void direct_section(const Workload& work, Figures& figures) {
       dense_operations(work.teacher, kTokens) + head_operations(work.teacher, kTokens);
   figures.add({.name = "direct_step",
                .milliseconds = step_milliseconds(
-                   work, random_features(work), direct_objective(work.checkpoint, {}, work.gpu),
+                   work, random_features(work), direct_objective(work.checkpoint, work.teacher),
                    {.steps = kSteps, .lr_z = 0.01, .lr_alpha = 0.01}, work.ids),
                .per = "sample",
                .operations = 2 * products + linear_attention_operations(shape) +

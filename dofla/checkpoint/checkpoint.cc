@@ -89,10 +89,20 @@ void Checkpoint::require_unchanged() const {
   for (const Safetensors& shard : shards_) shard.require_unchanged();
 }
 
+Checkpoint Checkpoint::with(const NamedTensors& tensors) const {
+  Checkpoint other = *this;
+  for (const auto& [name, tensor] : tensors) {
+    require_shape(tensor, this->tensor(name).shape(), name.c_str());
+    other.replaced_.insert_or_assign(name, tensor);
+  }
+  return other;
+}
+
 Tensor Checkpoint::tensor(const std::string& name) const {
   const auto found = shard_of_.find(name);
   if (found == shard_of_.end())
     fail("{}: no tensor {}", (folder_ / (shards_.size() > 1 ? kIndex : kSingle)).string(), name);
+  if (const auto other = replaced_.find(name); other != replaced_.end()) return other->second;
   return shards_[found->second].tensor(name);
 }
 

@@ -29,6 +29,10 @@ class Checkpoint {
   Tensor tensor(const std::string& name, const Shape& expected) const;
   Tensor tensor(const std::string& name) const;
 
+  // The same checkpoint with other tensors in the place of those of these names. Throws
+  // std::invalid_argument if it has no such tensor, or one of another shape.
+  Checkpoint with(const NamedTensors& tensors) const;
+
   // Throws Error if one of the files was written to since it was opened. To be called once no more
   // of it is needed, before a result is believed.
   void require_unchanged() const;
@@ -39,6 +43,7 @@ class Checkpoint {
   ModelConfig config_;
   std::vector<Safetensors> shards_;
   std::map<std::string, size_t> shard_of_;
+  std::map<std::string, Tensor> replaced_;  // what with() put in the place of a file's tensor
 };
 
 }  // namespace dofla

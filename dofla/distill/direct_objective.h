@@ -1,5 +1,6 @@
-// The direct objective: next-token cross-entropy of the whole linear model. The teacher's weights
-// stay as they are; only the features learn.
+// The direct objectives, of the whole linear model: cross-entropy of the next token, or the
+// divergence from the teacher's distribution of it. The teacher's weights stay as they are; only
+// the features learn.
 #pragma once
 
 #include "dofla/distill/loss.h"
@@ -7,8 +8,9 @@
 
 namespace dofla {
 
-// The checkpoint is the teacher's.
-Objective direct_objective(const Checkpoint& teacher, const DirectLoss& loss = {},
-                           const Device& device = {});
+// The student is made of the teacher's checkpoint. The teacher, on the same device, must live as
+// long as the objective.
+Objective direct_objective(const Checkpoint& checkpoint, const Transformer& teacher,
+                           const DirectLoss& loss = {});
 
 }  // namespace dofla

@@ -1,5 +1,5 @@
 // What features are trained on: one of the layerwise losses over the pairs that a mask keeps, or
-// the next-token loss of the whole student.
+// a loss of the whole student, on the next token or on the teacher's distribution of it.
 #pragma once
 
 #include <variant>
@@ -10,22 +10,29 @@
 namespace dofla {
 
 struct DirectLoss {
+  bool imitate = false;  // KL from the teacher's distribution of the next token, not the token
   // Keep only the input of every block and run the block again in the backward: about a third more
   // time, a fraction of the memory.
   bool recompute = false;
 };
 
-// A layerwise loss has a mask, the direct one has not: neither can say what has no meaning for it.
+// A layerwise loss has a mask, a direct one has not: neither can say what has no meaning for it.
 using Loss = std::variant<FeatureLossOptions, DirectLoss>;
 
-enum class LossKind { kSoftmax, kL2, kAttentionMse, kDirect };
+enum class LossKind { kSoftmax, kL2, kAttentionMse, kDirect, kKl };
+
+// Whether a loss is of the whole student, and not layer by layer.
+constexpr bool is_direct(LossKind kind) {
+  return kind == LossKind::kDirect || kind == LossKind::kKl;
+}
 
 template <>
 struct Names<LossKind> {
   static constexpr std::string_view kWhat = "loss";
-  static constexpr std::array kAll = {
-      Name{LossKind::kSoftmax, "softmax"}, Name{LossKind::kL2, "l2"},
-      Name{LossKind::kAttentionMse, "attention-mse"}, Name{LossKind::kDirect, "direct"}};
+  static constexpr std::array kAll = {Name{LossKind::kSoftmax, "softmax"},
+                                      Name{LossKind::kL2, "l2"},
+                                      Name{LossKind::kAttentionMse, "attention-mse"},
+                                      Name{LossKind::kDirect, "direct"}, Name{LossKind::kKl, "kl"}};
 };
 
 template <>

@@ -27,9 +27,9 @@ void refuse_what_has_no_effect(const RecipeOptions& options) {
   refuse_if(options.lr_norm && !is_untied(options.features), "the learning rate of η",
             fmt::format("{} features have no η", name(options.features)));
   if (options.features == FeatureMap::kDijiang) {
-    refuse_if(options.loss && *options.loss != LossKind::kDirect,
+    refuse_if(options.loss && !is_direct(*options.loss),
               fmt::format("loss {}", name(options.loss.value_or(LossKind::kDirect))),
-              "dijiang features are trained with the direct loss");
+              "dijiang features are trained with the direct or the kl loss");
     refuse_if(options.lr_z.has_value(), "the learning rate of z",
               "of dijiang features only log α is trained");
   }
@@ -42,11 +42,13 @@ LossKind kind_for(const RecipeOptions& options) {
 
 Loss make_loss(const RecipeOptions& options) {
   const LossKind kind = kind_for(options);
-  if (kind == LossKind::kDirect) {
-    refuse_if(options.mask.has_value(), "mask", "the direct loss has no pairs to mask");
-    return DirectLoss{.recompute = options.recompute};
+  if (is_direct(kind)) {
+    refuse_if(options.mask.has_value(), "mask",
+              fmt::format("the {} loss has no pairs to mask", name(kind)));
+    return DirectLoss{.imitate = kind == LossKind::kKl, .recompute = options.recompute};
   }
-  refuse_if(options.recompute, "recompute", "only the direct loss runs a whole student backward");
+  refuse_if(options.recompute, "recompute",
+            "only the direct and kl losses run a whole student backward");
   FeatureLossOptions loss = {.kind = FeatureLossKind::kSoftmax,
                              .mask = options.mask.value_or(PairMask::kCausal)};
   if (kind == LossKind::kL2) loss.kind = FeatureLossKind::kL2;
@@ -78,7 +80,8 @@ TrainOptions make_train_options(const RecipeOptions& options) {
 
 LossKind kind_of(const Loss& loss) {
   const auto* layerwise = std::get_if<FeatureLossOptions>(&loss);
-  if (layerwise == nullptr) return LossKind::kDirect;
+  if (layerwise == nullptr)
+    return std::get<DirectLoss>(loss).imitate ? LossKind::kKl : LossKind::kDirect;
   switch (layerwise->kind) {
     case FeatureLossKind::kSoftmax:
       return LossKind::kSoftmax;

@@ -35,13 +35,8 @@ void FeatureTrainer::save(const fs::path& path, const Json& run) const {
 
 void FeatureTrainer::restore(const fs::path& path, const Json& run) {
   const Safetensors file = open_training_file(path, run);
-  const Device device = features_.first().z.device();
-  features_ = from_tensors(features_.map, features_.counts(), features_.first().query_heads(),
-                           features_.first().z.size(1),
-                           [&](const std::string& name, const Shape& shape) {
-                             return find_tensor(file, name, shape).clone();
-                           })
-                  .to(device);
+  for (auto& [name, tensor] : to_tensors(features_))
+    tensor.assign(find_tensor(file, name, tensor.shape()));
   for (size_t i = 0; i < moments_.size(); ++i) {
     if (features_.layers[i].empty()) continue;
     for (const auto& [name, part] : feature_parts(moments_[i]))

@@ -8,12 +8,13 @@
 
 #include "dofla/core/json.h"
 #include "dofla/dof/gram.h"
+#include "dofla/features/coordinates.h"
 #include "dofla/model/identity.h"
 
 namespace dofla {
 
-// The ridge λ where none is asked for: the paper's.
-inline constexpr double kDefaultLambda = 0x1p-8;
+// The ridge λ where none is asked for: the paper's for GPT-2.
+inline constexpr double kDefaultLambda = 0x1p-4;
 // How exact N_λ from a table's spectra is, relative, at the smallest λ; the error falls as 1/λ, to
 // a few 1e-6 at 2⁻⁸. Two draws of the samples differ by far more.
 inline constexpr double kTableTolerance = 1e-3;
@@ -22,6 +23,7 @@ inline constexpr double kLargestRounding = 1e-3;
 
 struct DofTable {
   ModelIdentity model;
+  Coordinates coordinates = Coordinates::kRaw;  // of the queries and keys
   int64_t feature_heads = 0;  // heads of a layer that were measured: key heads; 0: all query heads
   GramScale gram = GramScale::kTrace;
   double lambda = kDefaultLambda;    // the one that was asked for; others can be asked later
@@ -69,5 +71,6 @@ Json dof_summary(const DofTable& table);
 // trusts nothing in the file and throws Error "path: …".
 void save_dof_table(const fs::path& path, const DofTable& table);
 DofTable load_dof_table(const fs::path& path);
+DofTable read_dof_table(const Json& json, const std::string& where);  // of such a file
 
 }  // namespace dofla

@@ -120,6 +120,7 @@ Json dof_summary(const DofTable& table) {
   return {{"format", kFormat},
           {"version", kVersion},
           {"model", to_json(table.model)},
+          {"coordinates", name(table.coordinates)},
           {"feature_heads", table.heads_in_layer()},
           {"gram", name(table.gram)},
           {"lambda", table.lambda},
@@ -144,14 +145,20 @@ void save_dof_table(const fs::path& path, const DofTable& table) {
 }
 
 DofTable load_dof_table(const fs::path& path) {
-  const std::string where = path.string();
-  const Json json = load_json(path, Input::kFileOrPipe);
+  return read_dof_table(load_json(path, Input::kFileOrPipe), path.string());
+}
+
+DofTable read_dof_table(const Json& json, const std::string& where) {
   require_format(json, kFormat, kVersion, where);
   const ConfigFields fields(json, where);
 
   DofTable table;
   if (!json.contains("model")) fields.refuse("model", "missing");
   table.model = read_identity(json["model"], where + ": model");
+  // Tables of 0.1.0 know no other coordinates than the model's own.
+  const auto coordinates = find_named<Coordinates>(fields.text("coordinates").value_or("raw"));
+  if (!coordinates) fields.refuse("coordinates", "expected " + one_of_names<Coordinates>());
+  table.coordinates = *coordinates;
   table.feature_heads = read_feature_heads(fields, table.model);
   const auto gram = find_named<GramScale>(fields.text("gram").value_or(""));
   if (!gram) fields.refuse("gram", "expected " + one_of_names<GramScale>());

@@ -104,6 +104,7 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
   const int64_t heads = feature_heads(options.features, config.heads, config.kv_heads);
   QueryKeySampler sampler(config, {options.samples, options.draws, seed, heads});
   DofTable table = {.model = identity_of(config),
+                    .coordinates = Coordinates::kRaw,
                     .feature_heads = heads,
                     .gram = options.gram,
                     .lambda = options.lambda,
@@ -130,6 +131,18 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
   }
   const auto add = sampler.samples().device().is_cuda() ? add_values : add_spectra;
   add(sampler, table, progress);
+  return table;
+}
+
+DofTable measure_dof(const Checkpoint& checkpoint, Coordinates coordinates,
+                     const std::vector<std::vector<int64_t>>& sequences, const DofOptions& options,
+                     uint64_t seed, const Device& device, const Progress& progress) {
+  const Transformer original(checkpoint, device);
+  check(original.config(), sequences, options);  // before anything runs
+  const CoordinateSet chosen = measure_coordinates(original, sequences, coordinates, progress);
+  DofTable table = measure_dof(Transformer(in_coordinates(checkpoint, chosen), device), sequences,
+                               options, seed, progress);
+  table.coordinates = coordinates;
   return table;
 }
 

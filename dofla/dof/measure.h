@@ -32,6 +32,11 @@ DofTable measure_dof(const Transformer& teacher,
                      const std::vector<std::vector<int64_t>>& sequences,  // token ids
                      const DofOptions& options, uint64_t seed = 0, const Progress& progress = {});
 
+// The same of a checkpoint's model in these coordinates, which are chosen by the same sequences.
+DofTable measure_dof(const Checkpoint& checkpoint, Coordinates coordinates,
+                     const std::vector<std::vector<int64_t>>& sequences, const DofOptions& options,
+                     uint64_t seed = 0, const Device& device = {}, const Progress& progress = {});
+
 // The same from samples that were taken already, on the CPU and on a GPU. `table` comes with all
 // but its spectra or values.
 void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {});

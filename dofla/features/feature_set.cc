@@ -30,7 +30,7 @@ FeatureSet FeatureSet::clone() const {
 }
 
 FeatureSet FeatureSet::to(const Device& device) const {
-  FeatureSet there = {.map = map, .layers = {}};
+  FeatureSet there = {.map = map, .layers = {}, .coordinates = coordinates};
   for (const Features& layer : layers) there.layers.push_back(layer.to(device));
   return there;
 }
@@ -41,29 +41,38 @@ NamedTensors to_tensors(const FeatureSet& set) {
     if (set.layers[i].empty()) continue;
     for (auto& named : named_features(i, set.layers[i])) tensors.push_back(std::move(named));
   }
+  for (size_t i = 0; i < set.coordinates.layers.size(); ++i) {
+    tensors.emplace_back(feature_name(i, "map"), set.coordinates.layers[i].map);
+    tensors.emplace_back(feature_name(i, "shift"), set.coordinates.layers[i].shift);
+  }
   return tensors;
 }
 
-FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>& counts,
-                        int64_t query_heads, int64_t head_size, const FindTensor& find) {
-  FeatureSet set = {.map = map, .layers = {}};
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i].empty()) {
+FeatureSet from_tensors(const FeatureSetForm& form, const ModelConfig& config,
+                        const FindTensor& find) {
+  const int64_t size = config.head_size;
+  const auto find_f32 = [&](size_t layer, const char* what, const Shape& shape) {
+    return find(feature_name(layer, what), shape).to(DType::kF32);
+  };
+  FeatureSet set = {.map = form.map, .layers = {}, .coordinates = {.kind = form.coordinates}};
+  for (size_t i = 0; i < form.counts.size(); ++i) {
+    if (form.coordinates != Coordinates::kRaw)
+      set.coordinates.layers.push_back({find_f32(i, "map", {config.kv_heads, size, size}),
+                                        find_f32(i, "shift", {config.kv_heads, size})});
+    const std::vector<int64_t>& counts = form.counts[i];
+    if (counts.empty()) {
       set.layers.emplace_back();
       continue;
     }
-    const int64_t total = std::accumulate(counts[i].begin(), counts[i].end(), int64_t{0});
-    const auto part = [&](std::string_view name, const Shape& shape) {
-      return find(feature_name(i, name), shape).to(DType::kF32);
-    };
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     Features& layer = set.layers.emplace_back();
-    layer = {.counts = counts[i],
-             .z = part("z", {total, head_size}),
-             .log_alpha = part("log_alpha", {total}),
-             .subtract_norm = subtracts_norm(map)};
-    if (!is_untied(map)) continue;
-    layer.u = part("u", {query_heads / layer.heads() * total, head_size});
-    layer.norm_weight = part("norm_weight", {layer.heads()});
+    layer = {.counts = counts,
+             .z = find_f32(i, "z", {total, size}),
+             .log_alpha = find_f32(i, "log_alpha", {total}),
+             .subtract_norm = subtracts_norm(form.map)};
+    if (!is_untied(form.map)) continue;
+    layer.u = find_f32(i, "u", {config.heads / layer.heads() * total, size});
+    layer.norm_weight = find_f32(i, "norm_weight", {layer.heads()});
   }
   return set;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dofla/checkpoint/safetensors.h"
+#include "dofla/features/coordinates.h"
 #include "dofla/features/feature_map.h"
 #include "dofla/ops/features.h"
 
@@ -13,7 +14,8 @@ namespace dofla {
 
 struct FeatureSet {
   FeatureMap map = FeatureMap::kPrf;
-  std::vector<Features> layers;  // empty where a layer keeps its softmax attention
+  std::vector<Features> layers;    // empty where a layer keeps its softmax attention
+  CoordinateSet coordinates = {};  // of the queries and keys that the features are for
 
   std::vector<std::vector<int64_t>> counts() const;  // M, [layers, heads]; none for such a layer
   const Features& first() const;  // the first layer that has any; std::invalid_argument if none has
@@ -21,12 +23,19 @@ struct FeatureSet {
   FeatureSet to(const Device& device) const;  // a copy there; itself if it is there already
 };
 
-// As tensors of a safetensors file, "linear_attention.<layer>.z", ".log_alpha" and, where untied,
-// ".u" and ".norm_weight"; the counts stand in the configuration beside it. Reading throws Error on
-// what is missing or misshapen.
+// As tensors of a safetensors file, handles to the set's own: "linear_attention.<layer>.z" and
+// ".log_alpha", where untied also ".u" and ".norm_weight", and ".map" and ".shift" of coordinates.
+// What else there is to know of a set stands in the configuration beside it.
 NamedTensors to_tensors(const FeatureSet& set);
+
+// Reading throws Error on what is missing or misshapen.
+struct FeatureSetForm {
+  FeatureMap map = FeatureMap::kPrf;
+  Coordinates coordinates = Coordinates::kRaw;
+  std::vector<std::vector<int64_t>> counts;  // as FeatureSet::counts() has them
+};
 using FindTensor = std::function<Tensor(const std::string& name, const Shape& expected)>;
-FeatureSet from_tensors(FeatureMap map, const std::vector<std::vector<int64_t>>& counts,
-                        int64_t query_heads, int64_t head_size, const FindTensor& find);
+FeatureSet from_tensors(const FeatureSetForm& form, const ModelConfig& config,
+                        const FindTensor& find);
 
 }  // namespace dofla

@@ -71,6 +71,27 @@ void copy_companions(const fs::path& from, const fs::path& to) {
   }
 }
 
+// A body whose queries and keys are in the features' coordinates already.
+Transformer assemble(const Checkpoint& body, const FeatureSet& features, const Device& device,
+                     DType gpu_weights) {
+  std::vector<std::unique_ptr<Attention>> attention;
+  for (const Features& layer : features.layers) {
+    if (layer.empty())
+      attention.push_back(std::make_unique<SoftmaxAttention>(body.config()));
+    else
+      attention.push_back(std::make_unique<LinearAttention>(layer.to(device)));
+  }
+  return Transformer(body, std::move(attention), device, gpu_weights);
+}
+
+template <class Enum>
+Enum read_name(const Checkpoint& checkpoint, const Json& block, const char* field) {
+  const Json value = block.value(field, Json());
+  const auto found = value.is_string() ? find_named<Enum>(value.get<std::string>()) : std::nullopt;
+  if (!found) bad_block(checkpoint, fmt::format("{}: expected {}", field, one_of_names<Enum>()));
+  return *found;
+}
+
 }  // namespace
 
 bool is_linear(const Checkpoint& checkpoint) {
@@ -79,14 +100,7 @@ bool is_linear(const Checkpoint& checkpoint) {
 
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
                               const Device& device, DType gpu_weights) {
-  std::vector<std::unique_ptr<Attention>> attention;
-  for (const Features& layer : features.layers) {
-    if (layer.empty())
-      attention.push_back(std::make_unique<SoftmaxAttention>(teacher.config()));
-    else
-      attention.push_back(std::make_unique<LinearAttention>(layer.to(device)));
-  }
-  return Transformer(teacher, std::move(attention), device, gpu_weights);
+  return assemble(in_coordinates(teacher, features.coordinates), features, device, gpu_weights);
 }
 
 FeatureSet load_features(const Checkpoint& checkpoint) {
@@ -98,26 +112,28 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
   if (!block.contains("version") || block["version"] != kVersion)
     bad_block(checkpoint,
               fmt::format("version: expected {}; a newer dofla may have written it", kVersion));
-  const Json map_name = block.value("feature_map", Json());
-  const auto map =
-      map_name.is_string() ? find_named<FeatureMap>(map_name.get<std::string>()) : std::nullopt;
-  if (!map) bad_block(checkpoint, "feature_map: expected " + one_of_names<FeatureMap>());
-  return from_tensors(
-      *map, read_counts(checkpoint, block, *map), checkpoint.config().heads,
-      checkpoint.config().head_size,
-      [&](const std::string& name, const Shape& shape) { return checkpoint.tensor(name, shape); });
+  const auto map = read_name<FeatureMap>(checkpoint, block, "feature_map");
+  FeatureSetForm form = {
+      .map = map, .coordinates = Coordinates::kRaw, .counts = read_counts(checkpoint, block, map)};
+  // Students of 0.1.0 know no other coordinates than their teacher's.
+  if (block.contains("coordinates"))
+    form.coordinates = read_name<Coordinates>(checkpoint, block, "coordinates");
+  return from_tensors(form, checkpoint.config(), [&](const std::string& name, const Shape& shape) {
+    return checkpoint.tensor(name, shape);
+  });
 }
 
 Transformer load_model(const Checkpoint& checkpoint, const Device& device, DType gpu_weights) {
   if (!is_linear(checkpoint)) return Transformer(checkpoint, device, gpu_weights);
-  return make_linear_model(checkpoint, load_features(checkpoint).clone(), device, gpu_weights);
+  return assemble(checkpoint, load_features(checkpoint).clone(), device, gpu_weights);
 }
 
 void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
                         const FeatureSet& features, const Json& about) {
   NamedTensors tensors;
-  for (const std::string& name : teacher.names())
-    if (!name.starts_with(kBlock)) tensors.emplace_back(name, teacher.tensor(name));
+  const Checkpoint body = in_coordinates(teacher, features.coordinates);
+  for (const std::string& name : body.names())
+    if (!name.starts_with(kBlock)) tensors.emplace_back(name, body.tensor(name));
   for (auto& named : to_tensors(features.to(Device()))) tensors.push_back(std::move(named));
   write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
   teacher.require_unchanged();
@@ -127,6 +143,7 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
   block["version"] = kVersion;
   block["dofla"] = version();
   block["feature_map"] = name(features.map);
+  block["coordinates"] = name(features.coordinates.kind);
   block["features"] = counts_or_null(features);
   config[kBlock] = std::move(block);
   write_whole(folder / "config.json", config.dump(2) + "\n");
@@ -140,6 +157,9 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
           source.folder().string());
   NamedTensors tensors = parameters(model, {.weights = true, .features = true});
   for (auto& [name, tensor] : tensors) tensor = tensor.to(Device()).to(DType::kF32);
+  if (linear)
+    for (auto& named : to_tensors({.layers = {}, .coordinates = load_features(source).coordinates}))
+      tensors.push_back(std::move(named));
   write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
 
   Json config = source.config_json();

@@ -8,7 +8,7 @@
 namespace dofla {
 
 // The teacher's body with linear attention in every layer that has features, and its own softmax
-// attention in the others.
+// attention in the others. Its queries and keys are in the features' coordinates.
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
                               const Device& device = {}, DType gpu_weights = DType::kBF16);
 

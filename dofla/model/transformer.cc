@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "dofla/model/layers.h"
 #include "dofla/model/softmax_attention.h"
@@ -56,6 +57,13 @@ Transformer::Transformer(const Checkpoint& checkpoint,
       attention_(std::move(attention)) {
   require(static_cast<int64_t>(attention_.size()) == config_.layers,
           "attention for {} layers, the model has {}", attention_.size(), config_.layers);
+}
+
+std::unique_ptr<Attention> Transformer::exchange_attention(int64_t layer,
+                                                           std::unique_ptr<Attention> attention) {
+  require(layer >= 0 && layer < config_.layers && attention != nullptr,
+          "exchange_attention: layer {} of {}, with an attention", layer, config_.layers);
+  return std::exchange(attention_[static_cast<size_t>(layer)], std::move(attention));
 }
 
 DecodeState Transformer::new_state() const {

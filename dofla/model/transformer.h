@@ -48,6 +48,9 @@ class Transformer {
   const Attention& attention(int64_t layer) const {
     return *attention_[static_cast<size_t>(layer)];
   }
+  // Puts another attention into a layer and returns the one that was there.
+  std::unique_ptr<Attention> exchange_attention(int64_t layer,
+                                                std::unique_ptr<Attention> attention);
 
   DecodeState new_state() const;  // of any number of sequences, until the first token
 

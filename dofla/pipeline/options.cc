@@ -23,7 +23,10 @@ void add_plan_settings(const ModelConfig& config, const DistillOptions& options,
   if (const AllocateOptions* made = options.allocation()) {
     settings["strategy"] = name(made->strategy);
     settings["cost"] = made->cost.value_or(config.head_size);
+    if (made->least > 1) settings["least"] = made->least;
     if (made->strategy == PlanStrategy::kDofHead) settings["power"] = made->power.value_or(1);
+    if (made->strategy == PlanStrategy::kSensitivity)
+      settings["by"] = name(made->by.value_or(PlanUnit::kHead));
     return;
   }
   const auto* start = std::get_if<StudentFeatures>(&options.plan);
@@ -60,24 +63,44 @@ const AllocateOptions* DistillOptions::allocation() const {
   return std::get_if<AllocateOptions>(&plan);
 }
 
+Coordinates DistillOptions::coordinates_kind() const {
+  const auto* start = std::get_if<StudentFeatures>(&plan);
+  return start != nullptr ? start->features.coordinates.kind : coordinates.value_or(kCoordinates);
+}
+
 bool DistillOptions::measures_dof() const {
   const AllocateOptions* made = allocation();
-  return made != nullptr && made->strategy != PlanStrategy::kFix;
+  return made != nullptr && made->strategy != PlanStrategy::kFix && !measures_sensitivity();
+}
+
+bool DistillOptions::measures_sensitivity() const {
+  const AllocateOptions* made = allocation();
+  return made != nullptr && made->strategy == PlanStrategy::kSensitivity;
 }
 
 void require_sound(const DistillOptions& options) {
   require(!options.dof || options.measures_dof() || options.draws_by_leverage(),
           "options of degrees of freedom (λ, samples, draws) have no effect: none are measured for "
-          "a plan that is given or has strategy {}",
-          name(PlanStrategy::kFix));
+          "a plan that is given or has strategy {} or {}",
+          name(PlanStrategy::kFix), name(PlanStrategy::kSensitivity));
   const AllocateOptions* made = options.allocation();
   require(made == nullptr || !made->power || made->strategy == PlanStrategy::kDofHead,
           "power has no effect: strategy {} has none, only {}",
           made == nullptr ? "" : name(made->strategy), name(PlanStrategy::kDofHead));
+  require(made == nullptr || !made->by || options.measures_sensitivity(),
+          "by has no effect: strategy {} has none, only {}",
+          made == nullptr ? "" : name(made->strategy), name(PlanStrategy::kSensitivity));
+  require(!options.measures_sensitivity() || options.recipe.features == FeatureMap::kPrf,
+          "strategy {} measures {} features: it has no plan for {}",
+          name(PlanStrategy::kSensitivity), name(FeatureMap::kPrf), name(options.recipe.features));
   if (const auto* start = std::get_if<StudentFeatures>(&options.plan)) {
     require(start->features.map == options.recipe.features,
             "features {} have no effect: the student to go on from has {}",
             name(options.recipe.features), name(start->features.map));
+    require(!options.coordinates || *options.coordinates == start->features.coordinates.kind,
+            "coordinates {} have no effect: the features to go on from are in {} ones",
+            name(options.coordinates.value_or(kCoordinates)),
+            name(start->features.coordinates.kind));
     require(start->plan.heads == start->features.counts(),
             "distill: features to go on from need the plan that they are of");
   }
@@ -91,6 +114,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
   Json settings = {{"teacher", to_string(identity_of(checkpoint.config()))},
                    {"device", options.device.name()},
                    {"features", name(options.recipe.features)},
+                   {"coordinates", name(options.coordinates_kind())},
                    {"batch", options.batch},
                    {"sequence_length", text.train.front().size()},
                    {"train_windows", text.train.size()},

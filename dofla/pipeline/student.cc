@@ -3,6 +3,7 @@
 #include "dofla/core/version.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/report/from_dof_table.h"
+#include "dofla/report/from_sensitivity.h"
 #include "dofla/report/page.h"
 
 namespace dofla {
@@ -42,6 +43,12 @@ ReportData report_of(const Checkpoint& teacher, const Distilled& result, const J
   data.plan = from_dimension_plan(result.plan, result.dof ? &*result.dof : nullptr);
   data.training = training_section(teacher, result);
   if (result.dof) data.dof = from_dof_table(*result.dof, result.dof->lambda);
+  if (result.sensitivity) {
+    data.sensitivity = from_sensitivity(*result.sensitivity, &result.plan);
+    data.sensitivity->realised = result.added;
+    data.sensitivity->realised_whole =
+        result.comparison.student_loss - result.comparison.teacher_loss;
+  }
   for (const auto& [key, value] : about.items())
     if (key != "dims" && key != "command")
       data.facts.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
@@ -58,6 +65,7 @@ void write_student(const fs::path& folder, const Checkpoint& teacher, const Dist
   write_linear_model(out.path(), teacher, result.features, about);
   save_dimension_plan(out.path() / "plan.json", result.plan);
   if (result.dof) save_dof_table(out.path() / "dof.json", *result.dof);
+  if (result.sensitivity) save_sensitivity(out.path() / "sensitivity.json", *result.sensitivity);
   write_whole(out.path() / "report.html", render_page(report_of(teacher, result, about)));
   out.commit();
 }

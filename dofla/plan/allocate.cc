@@ -17,9 +17,10 @@ std::vector<double> weights(const std::vector<double>& dof, double power) {
   return out;
 }
 
-// Shares of `total` in proportion to the weights, none below 1. A share raised to 1 leaves less
-// for the others, which may bring further shares below 1.
-std::vector<double> shares_of_at_least_one(const std::vector<double>& weight, int64_t total) {
+// Shares of `total` in proportion to the weights, none below the least. A share raised to it leaves
+// less for the others, which may bring further shares below it.
+std::vector<double> shares_of_at_least(double least, const std::vector<double>& weight,
+                                       int64_t total) {
   std::vector<double> share(weight.size());
   std::vector<bool> raised(weight.size(), false);
   for (bool again = true; again;) {
@@ -27,40 +28,35 @@ std::vector<double> shares_of_at_least_one(const std::vector<double>& weight, in
     double left = static_cast<double>(total), sum = 0;
     for (size_t i = 0; i < weight.size(); ++i) {
       if (raised[i])
-        left -= 1;
+        left -= least;
       else
         sum += weight[i];
     }
     for (size_t i = 0; i < weight.size(); ++i) {
-      share[i] = raised[i] ? 1 : left * weight[i] / sum;
-      if (share[i] < 1) again = raised[i] = true;
+      share[i] = raised[i] ? least : left * weight[i] / sum;
+      if (share[i] < least) again = raised[i] = true;
     }
   }
   return share;
 }
 
-void require_dof(const std::vector<double>& dof, int64_t cost) {
+void require_dof(const std::vector<double>& dof, int64_t cost, int64_t least) {
   require(!dof.empty(), "no degrees of freedom to allocate for");
   for (const double value : dof)
     require(value > 0 && std::isfinite(value),
             "degrees of freedom: expected a positive number, found {}", value);
   require(cost >= 1 && cost <= DimensionPlan::kLargestDimension,
           "cost: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, cost);
-}
-
-std::vector<std::vector<int64_t>> same_for_all_heads(const std::vector<int64_t>& layers,
-                                                     int64_t heads) {
-  std::vector<std::vector<int64_t>> out;
-  for (const int64_t M : layers) out.emplace_back(static_cast<size_t>(heads), M);
-  return out;
+  require(least >= 1 && least <= cost, "least: expected from 1 to the cost of {}, found {}", cost,
+          least);
 }
 
 std::vector<std::vector<int64_t>> allocate_each_head(const std::vector<DofRow>& rows, int64_t cost,
-                                                     double power) {
+                                                     double power, int64_t least) {
   std::vector<double> dof;
   for (const DofRow& row : rows)
     for (const DofEstimate& head : row.heads) dof.push_back(head.mean);
-  const std::vector<int64_t> M = allocate_heads(dof, cost, power);
+  const std::vector<int64_t> M = allocate_heads(dof, cost, power, least);
   std::vector<std::vector<int64_t>> out;
   auto next = M.begin();
   for (const DofRow& row : rows) {
@@ -73,13 +69,31 @@ std::vector<std::vector<int64_t>> allocate_each_head(const std::vector<DofRow>& 
 
 }  // namespace
 
-std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cost) {
-  require_dof(dof, cost);
+void require_affordable(int64_t cost, int64_t least) {
+  if (cost < 1 || cost > DimensionPlan::kLargestDimension)
+    fail("cost: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, cost);
+  if (least < 1) fail("least: expected at least 1, found {}", least);
+  if (least > cost)
+    fail(
+        "a cost of {} features a head cannot give every head {}: raise the cost or lower the least",
+        cost, least);
+}
+
+std::vector<std::vector<int64_t>> same_for_all_heads(const std::vector<int64_t>& layers,
+                                                     int64_t heads) {
+  std::vector<std::vector<int64_t>> out;
+  for (const int64_t M : layers) out.emplace_back(static_cast<size_t>(heads), M);
+  return out;
+}
+
+std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cost, int64_t least) {
+  require_dof(dof, cost, least);
   const auto layers = static_cast<int64_t>(dof.size());
   const double mean = std::accumulate(dof.begin(), dof.end(), 0.0) / static_cast<double>(layers);
   std::vector<int64_t> out;
   for (const double value : dof)
-    out.push_back(std::max<int64_t>(1, std::llround(static_cast<double>(cost) * (value / mean))));
+    out.push_back(std::max(
+        least, static_cast<int64_t>(std::llround(static_cast<double>(cost) * (value / mean)))));
 
   const int64_t allowed = layers * cost + layers / 2;
   for (int64_t sum = std::accumulate(out.begin(), out.end(), int64_t{0}); sum > allowed; --sum)
@@ -87,11 +101,13 @@ std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cos
   return out;
 }
 
-std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost, double power) {
-  require_dof(dof, cost);
+std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost, double power,
+                                    int64_t least) {
+  require_dof(dof, cost, least);
   require(power >= 0 && std::isfinite(power), "power: expected 0 or more, found {}", power);
   const int64_t total = static_cast<int64_t>(dof.size()) * cost;
-  const std::vector<double> share = shares_of_at_least_one(weights(dof, power), total);
+  const std::vector<double> share =
+      shares_of_at_least(static_cast<double>(least), weights(dof, power), total);
 
   std::vector<int64_t> out;
   for (const double value : share) out.push_back(static_cast<int64_t>(std::floor(value)));
@@ -110,27 +126,38 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
   require(!options.power || options.strategy == PlanStrategy::kDofHead,
           "power has no effect with strategy {}; it is for {}", name(options.strategy),
           name(PlanStrategy::kDofHead));
+  require(options.strategy != PlanStrategy::kSensitivity,
+          "strategy {} needs a file of dofla sensitivity, not degrees of freedom",
+          name(options.strategy));
+  require(!options.by, "by has no effect with strategy {}; it is for {}", name(options.strategy),
+          name(PlanStrategy::kSensitivity));
   DimensionPlan plan = {.model = table.model,
                         .feature_heads = table.feature_heads,
                         .strategy = options.strategy,
                         .cost = options.cost.value_or(table.model.head_size),
                         .lambda = lambda.value_or(table.lambda),
                         .power = options.power.value_or(1),
+                        .least = options.least,
+                        .by = {},
                         .heads = {}};
-  if (plan.cost < 1 || plan.cost > DimensionPlan::kLargestDimension)
-    fail("cost: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, plan.cost);
+  require_affordable(plan.cost, plan.least);
   if (!(plan.power >= 0 && std::isfinite(plan.power)))
     fail("power: expected 0 or more, found {}", plan.power);
   const std::vector<DofRow> rows = degrees_of_freedom(table, plan.lambda);
   if (options.strategy == PlanStrategy::kFix) {
     plan.heads = fixed_plan(table.model, plan.cost, table.feature_heads).heads;
   } else if (options.strategy == PlanStrategy::kDofHead) {
-    plan.heads = allocate_each_head(rows, plan.cost, plan.power);
+    plan.by = PlanUnit::kHead;
+    plan.heads = allocate_each_head(rows, plan.cost, plan.power, plan.least);
   } else {
     std::vector<double> largest;
     for (const DofRow& row : rows) largest.push_back(row.largest().mean);
-    std::vector<int64_t> layers = allocate_layers(largest, plan.cost);
-    if (options.strategy == PlanStrategy::kDofClip)
+    std::vector<int64_t> layers = allocate_layers(largest, plan.cost, plan.least);
+    const bool clip = options.strategy == PlanStrategy::kDofClip;
+    if (clip && plan.least > table.model.head_size)
+      fail("least {} has no place below the head size of {}, at which {} clips", plan.least,
+           table.model.head_size, name(options.strategy));
+    if (clip)
       for (int64_t& M : layers) M = std::min(M, table.model.head_size);
     plan.heads = same_for_all_heads(layers, table.heads_in_layer());
   }
@@ -145,6 +172,8 @@ DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost, int64_t featu
           .cost = cost,
           .lambda = kDefaultLambda,
           .power = 1,
+          .least = 1,
+          .by = PlanUnit::kLayer,
           .heads = same_for_all_heads(layers, feature_heads > 0 ? feature_heads : model.heads)};
 }
 

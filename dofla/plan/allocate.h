@@ -16,11 +16,18 @@ struct AllocateOptions {
   // C: the mean M over layers (and heads) that may be spent; left out: the head size.
   std::optional<int64_t> cost = {};
   std::optional<double> power = {};  // P, of kDofHead alone: M in proportion to N^P; left out: 1
+  int64_t least = 1;                 // no head gets fewer features
+  std::optional<PlanUnit> by = {};   // of kSensitivity alone; left out: head
 };
 
+// Throws Error unless the cost is from 1 to DimensionPlan::kLargestDimension and buys `least`
+// features for every head.
+void require_affordable(int64_t cost, int64_t least);
+
 // Takes the degrees of freedom at λ; left out: at the λ of the table. Throws Error if the cost is
-// not from 1 to DimensionPlan::kLargestDimension, the power negative or not finite, or λ not one
-// that the table can answer for, and std::invalid_argument on a power for another strategy.
+// not affordable, the power negative or not finite, or λ not one that the table can answer for, and
+// std::invalid_argument on a power for another strategy, or on kSensitivity, for which
+// sensitivity/allocate.h is.
 DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
                        std::optional<double> lambda = {});
 
@@ -28,13 +35,19 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
 // `feature_heads` as in DimensionPlan.
 DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost, int64_t feature_heads = 0);
 
-// M_s = round(C · N_s / mean N), at least 1. The sum exceeds S·C by at most S/2, which is what
-// rounding can do: where the least M of 1 would add more, the largest M give it back.
-std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cost);
+// M for every head of layers that have one each.
+std::vector<std::vector<int64_t>> same_for_all_heads(const std::vector<int64_t>& layers,
+                                                     int64_t heads);
 
-// M in proportion to N^P, at least 1, with sum N.size() · C exactly: shares are rounded down and
-// the largest remainders rounded up.
-std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost, double power);
+// M_s = round(C · N_s / mean N), at least `least`. The sum exceeds S·C by at most S/2, which is
+// what rounding can do: where the least M would add more, the largest M give it back.
+std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cost,
+                                     int64_t least = 1);
+
+// M in proportion to N^P, at least `least`, with sum N.size() · C exactly: shares are rounded down
+// and the largest remainders rounded up.
+std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost, double power,
+                                    int64_t least = 1);
 
 // The least M for which the paper's theorem (in the form of its appendix) bounds the error of the
 // approximate kernel with probability 1 − δ: M ≥ 4N/t² · log(64N/(δt²)). δ in (0, 1), t in (0, 3].

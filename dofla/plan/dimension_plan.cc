@@ -100,16 +100,15 @@ Json to_json(const DimensionPlan& plan) {
                {"version", kVersion},
                {"strategy", name(plan.strategy)},
                {"cost", plan.cost},
+               {"least", plan.least},
                {"lambda", plan.lambda},
                {"model", to_json(plan.model)},
                {"feature_heads", plan.heads_in_layer()},
                {"dims", or_null(plan.dims(), plan)},
                {"mean", plan.mean()},
                {"state_bytes", plan.state_bytes()}};
-  if (plan.strategy == PlanStrategy::kDofHead) {
-    json["power"] = plan.power;
-    json["heads"] = or_null(plan.heads, plan);
-  }
+  if (plan.strategy == PlanStrategy::kDofHead) json["power"] = plan.power;
+  if (plan.by == PlanUnit::kHead) json["heads"] = or_null(plan.heads, plan);
   return json;
 }
 
@@ -131,9 +130,13 @@ DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
   if (!strategy) fields.refuse("strategy", "expected " + one_of_names<PlanStrategy>());
   plan.strategy = *strategy;
   plan.cost = fields.size("cost");
+  plan.least = fields.optional_size("least").value_or(1);
   plan.lambda = fields.positive("lambda");
   const Json& dims = array_field(json, "dims", plan.model.layers, where);
-  if (plan.strategy == PlanStrategy::kDofHead) {
+  const bool each_may_differ =
+      plan.strategy == PlanStrategy::kSensitivity && json.contains("heads");
+  if (plan.strategy == PlanStrategy::kDofHead || each_may_differ) {
+    plan.by = PlanUnit::kHead;
     plan.power = fields.number("power").value_or(1);
     plan.heads = read_heads(json, plan.model.layers, plan.heads_in_layer(), where);
   } else {

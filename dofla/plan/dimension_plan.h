@@ -13,10 +13,11 @@
 namespace dofla {
 
 enum class PlanStrategy {
-  kFix,      // M = C everywhere
-  kDof,      // M of a layer in proportion to the largest degrees of freedom among its heads
-  kDofClip,  // the same, then at most the head size
-  kDofHead,  // M of a head in proportion to a power of its own degrees of freedom
+  kFix,          // M = C everywhere
+  kDof,          // M of a layer in proportion to the largest degrees of freedom among its heads
+  kDofClip,      // the same, then at most the head size
+  kDofHead,      // M of a head in proportion to a power of its own degrees of freedom
+  kSensitivity,  // where a feature saves most of the loss, as it was measured
 };
 
 template <>
@@ -24,7 +25,18 @@ struct Names<PlanStrategy> {
   static constexpr std::string_view kWhat = "strategy";
   static constexpr std::array kAll = {
       Name{PlanStrategy::kFix, "fix"}, Name{PlanStrategy::kDof, "dof"},
-      Name{PlanStrategy::kDofClip, "dof-clip"}, Name{PlanStrategy::kDofHead, "dof-head"}};
+      Name{PlanStrategy::kDofClip, "dof-clip"}, Name{PlanStrategy::kDofHead, "dof-head"},
+      Name{PlanStrategy::kSensitivity, "sensitivity"}};
+};
+
+// Whether all heads of a layer get the same M, or each its own.
+enum class PlanUnit { kLayer, kHead };
+
+template <>
+struct Names<PlanUnit> {
+  static constexpr std::string_view kWhat = "unit";
+  static constexpr std::array kAll = {Name{PlanUnit::kLayer, "layer"},
+                                      Name{PlanUnit::kHead, "head"}};
 };
 
 struct DimensionPlan {
@@ -36,6 +48,8 @@ struct DimensionPlan {
   int64_t cost = 0;                         // C: the mean M that was asked for
   double lambda = 0;                        // that the degrees of freedom were taken at
   double power = 1;                         // of the degrees of freedom, for kDofHead
+  int64_t least = 1;                        // no head has fewer
+  PlanUnit by = PlanUnit::kLayer;           // kHead for kDofHead, either for kSensitivity
   std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]; none for a layer that keeps its
                                             // softmax attention
 
@@ -49,10 +63,9 @@ struct DimensionPlan {
 // these features belong to.
 void require_fits(const DimensionPlan& plan, const ModelConfig& config, FeatureMap features);
 
-// {"format":"dofla.plan",…,"strategy","cost","lambda","model","feature_heads","dims","mean",
-// "state_bytes"}, and for kDofHead
-// "power" and "heads"; a layer that keeps its softmax attention has null there. Loading trusts
-// nothing in the file and throws Error "path: …".
+// {"format":"dofla.plan",…,"strategy","cost","least","lambda","model","feature_heads","dims","mean",
+// "state_bytes"}, for kDofHead "power", and by head "heads"; a layer that keeps its softmax
+// attention has null there. Loading trusts nothing in the file and throws Error "path: …".
 Json to_json(const DimensionPlan& plan);
 void save_dimension_plan(const fs::path& path, const DimensionPlan& plan);
 DimensionPlan load_dimension_plan(const fs::path& path, Input input = Input::kFileOrPipe);

@@ -19,6 +19,12 @@ std::string render_spectra(const DofSection& dof);
 bool shows_other_heads(const DofSection& dof);  // not when there are too many to be seen
 
 std::string render_dof_by_lambda(const DofSection& dof);
+
+// The loss that every layer alone adds against M, and for the plan's M what was predicted beside
+// what came of it.
+std::string render_sensitivity(const SensitivitySection& sensitivity);
+std::string render_predicted_loss(const SensitivitySection& sensitivity);
+
 std::string render_loss_curves(const TrainingSection& training);
 std::string render_layer_errors(const TrainingSection& training);
 

@@ -97,6 +97,40 @@ std::string render_dof_by_lambda(const DofSection& dof) {
   return render_line_chart(chart);
 }
 
+std::string render_sensitivity(const SensitivitySection& sensitivity) {
+  LineChart chart;
+  chart.kind = "sensitivity";
+  chart.label = "Loss that every layer alone adds against its features a head";
+  chart.x_title = "features a head";
+  chart.y_title = "loss added, nats a token";
+  chart.x_name = "M =";
+  chart.y_name = "loss added";
+  chart.x_scale = Scale::kLog2;
+  chart.y_scale = all_positive(sensitivity.layers) ? Scale::kLog10 : Scale::kLinear;
+  for (size_t s = 0; s < sensitivity.layers.size(); ++s)
+    chart.series.push_back({layer_label(s), sensitivity.layers[s]});
+  return render_line_chart(chart);
+}
+
+std::string render_predicted_loss(const SensitivitySection& sensitivity) {
+  LineChart chart;
+  chart.kind = "predicted";
+  chart.label = "Loss that every layer alone adds: predicted, and as it came";
+  chart.x_title = "layer";
+  chart.y_title = "loss added, nats a token";
+  chart.x_name = "layer";
+  chart.y_name = "loss added";
+  const auto add = [&](const char* label, const std::vector<double>& values) {
+    if (values.empty()) return;
+    Curve& curve = chart.series.emplace_back(Series{label, {}}).curve;
+    for (size_t s = 0; s < values.size(); ++s)
+      curve.push_back({static_cast<double>(s + 1), values[s]});
+  };
+  add("Predicted", sensitivity.predicted);
+  add("Realised", sensitivity.realised);
+  return render_line_chart(chart);
+}
+
 std::string render_loss_curves(const TrainingSection& training) {
   LineChart chart;
   chart.kind = "loss";

@@ -81,6 +81,19 @@ std::string plan_facts(const PlanSection& plan) {
   return facts;
 }
 
+std::string sensitivity_facts(const SensitivitySection& sensitivity) {
+  std::string facts = fact("Measured on", fmt::format("{} windows", sensitivity.windows));
+  if (!sensitivity.predicted.empty()) {
+    double sum = 0;
+    for (const double added : sensitivity.predicted) sum += added;
+    facts += fact("Predicted above the teacher", format_number(sum), "the sum over the layers");
+  }
+  if (sensitivity.realised_whole)
+    facts += fact("Realised", format_number(*sensitivity.realised_whole),
+                  "all layers together, on held-out text");
+  return facts;
+}
+
 std::string training_facts(const TrainingSection& training) {
   std::string facts;
   if (training.teacher_loss) facts += fact("Teacher loss", format_number(*training.teacher_loss));

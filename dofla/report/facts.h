@@ -9,6 +9,7 @@ namespace dofla {
 
 std::string dof_facts(const DofSection& dof);
 std::string plan_facts(const PlanSection& plan);
+std::string sensitivity_facts(const SensitivitySection& sensitivity);
 std::string training_facts(const TrainingSection& training);
 
 // Counted from 1: the layers with a relative error that is above 1, or not a number.

@@ -54,6 +54,7 @@ double spread_of_layer(const DimensionPlan& plan, size_t s, const DofRow& row) {
   const auto M = static_cast<double>(heads.front());
   switch (plan.strategy) {
     case PlanStrategy::kFix:
+    case PlanStrategy::kSensitivity:
       return 0;
     case PlanStrategy::kDof:
       return M * relative_spread(row.largest());

@@ -74,14 +74,33 @@ std::string by_lambda_figure(const DofSection& dof, Figures& figures) {
 
 std::string plan_figure(const PlanSection& plan, Figures& figures) {
   const bool differ = std::any_of(plan.layers.begin(), plan.layers.end(), heads_differ);
+  const bool spread = std::any_of(plan.layers.begin(), plan.layers.end(),
+                                  [](const LayerPlan& layer) { return layer.spread != 0; });
   return figures.add(
       render_dimension_bars(plan),
       fmt::format(
           "Feature dimension of every layer, strategy <bdi>{}</bdi> at cost C\u00a0=\u00a0{}. {}",
           escape_html(plan.strategy), format_number(plan.cost),
-          differ ? "Bars: the mean over the heads; dots: the single heads."
-                 : "Whiskers: how far M moves with the spread of the degrees of freedom."),
+          differ   ? "Bars: the mean over the heads; dots: the single heads."
+          : spread ? "Whiskers: how far M moves with the spread of the degrees of freedom."
+                   : ""),
       plan_table_html(plan));
+}
+
+std::string sensitivity_section(const SensitivitySection& sensitivity, Figures& figures) {
+  std::string charts =
+      figures.add(render_sensitivity(sensitivity),
+                  "Loss that a layer adds when it alone is linear, against its features a head, "
+                  "measured on training text with students that were trained shortly.",
+                  sensitivity_table_html(sensitivity));
+  if (!sensitivity.predicted.empty())
+    charts += figures.add(render_predicted_loss(sensitivity),
+                          sensitivity.realised.empty()
+                              ? "What these curves predict for the features of the plan."
+                              : "What these curves predict for the features of the plan, and what "
+                                "the trained layers add on held-out text, each alone.",
+                          predicted_loss_table_html(sensitivity));
+  return section("Sensitivity", facts_list(sensitivity_facts(sensitivity)), charts);
 }
 
 std::string loss_figure(const TrainingSection& training, Figures& figures) {
@@ -145,6 +164,7 @@ std::string sections(const ReportData& data) {
     html +=
         section(spectra ? "Spectra" : "Other λ", "", figure + by_lambda_figure(*data.dof, figures));
   }
+  if (data.sensitivity) html += sensitivity_section(*data.sensitivity, figures);
   if (data.training) {
     std::string charts;
     if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);

@@ -36,13 +36,22 @@ struct DofSection {
   std::vector<LayerDof> layers;
 };
 
+// The loss that linear attention adds, layer by layer.
+struct SensitivitySection {
+  std::vector<Curve> layers;  // (M, loss added by this layer alone), as measured
+  int64_t windows = 0;
+  std::vector<double> predicted;  // the same for the M of the plan; empty without one
+  std::vector<double> realised;   // by the layers of the student on held-out text; empty if unknown
+  std::optional<double> realised_whole;  // by all of them together
+};
+
 struct LayerPlan {
   std::vector<int64_t> heads;  // M of every head; the paper's strategies give all heads the same
   double spread = 0;           // of M, as it follows from the spread of the degrees of freedom
 };
 
 struct PlanSection {
-  std::string strategy;  // "fix", "dof", "dof-clip" or "dof-head"
+  std::string strategy;  // "fix", "dof", "dof-clip", "dof-head" or "sensitivity"
   double cost = 0;       // C: the mean M asked for
   std::vector<LayerPlan> layers;
 };
@@ -68,6 +77,7 @@ struct ReportData {
   std::string title;
   std::string model;  // one line: name, family, size
   std::optional<DofSection> dof;
+  std::optional<SensitivitySection> sensitivity;
   std::optional<PlanSection> plan;
   std::optional<TrainingSection> training;
   std::vector<std::pair<std::string, std::string>> facts;  // further rows: name, value

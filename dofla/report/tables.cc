@@ -162,6 +162,34 @@ std::string by_lambda_table_html(const DofSection& dof) {
   return std::move(table).finish();
 }
 
+std::string sensitivity_table_html(const SensitivitySection& sensitivity) {
+  std::vector<std::string> names = {"layer"};
+  if (!sensitivity.layers.empty())
+    for (const CurvePoint& point : sensitivity.layers.front())
+      names.push_back("M = " + format_number(point.x));
+  Table table(names);
+  for (size_t s = 0; s < sensitivity.layers.size(); ++s) {
+    table.begin_layer(s);
+    for (const CurvePoint& point : sensitivity.layers[s]) table.add(format_number(point.y));
+    table.end_row();
+  }
+  return std::move(table).finish();
+}
+
+std::string predicted_loss_table_html(const SensitivitySection& sensitivity) {
+  const bool realised = sensitivity.realised.size() == sensitivity.predicted.size();
+  std::vector<std::string> names = {"layer", "predicted"};
+  if (realised) names.push_back("realised");
+  Table table(names);
+  for (size_t s = 0; s < sensitivity.predicted.size(); ++s) {
+    table.begin_layer(s);
+    table.add(format_number(sensitivity.predicted[s]));
+    if (realised) table.add(format_number(sensitivity.realised[s]));
+    table.end_row();
+  }
+  return std::move(table).finish();
+}
+
 std::string loss_table_html(const TrainingSection& training) {
   const bool has_floor = training.floor.size() == training.layer_loss.size();
   std::vector<std::string> names = {"layer", "first step", "¼", "½", "¾", "last step"};

@@ -15,6 +15,7 @@ Json settings_of(const Study& study, uint64_t seed) {
   const Suite& suite = study.suite;
   return {{"teacher", study.teacher_line()},
           {"device", study.device.description()},
+          {"coordinates", name(suite.coordinates)},
           {"lambda", suite.dof.lambda},
           {"gram", name(suite.dof.gram)},
           {"samples", suite.dof.samples},
@@ -44,10 +45,10 @@ Json plans_from(const Study& study, const DofTable& table) {
 }
 
 Json measure(const Study& study, uint64_t seed, const Progress& progress) {
-  const Transformer teacher(study.teacher, study.device);
   std::vector<TokenIds> sequences = study.text.train;
   sequences.resize(std::min(sequences.size(), static_cast<size_t>(study.suite.dof_sequences)));
-  const DofTable table = measure_dof(teacher, sequences, study.suite.dof, seed, progress);
+  const DofTable table = measure_dof(study.teacher, study.suite.coordinates, sequences,
+                                     study.suite.dof, seed, study.device, progress);
   std::vector<std::vector<double>> heads;
   for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
     std::vector<double>& line = heads.emplace_back();
@@ -101,6 +102,7 @@ DimensionPlan plan_of(const Study& study, const RunFolder& folder, const Student
   plan.strategy = student.strategy;
   plan.lambda = study.suite.dof.lambda;
   plan.power = study.suite.power;
+  if (plan.strategy == PlanStrategy::kDofHead) plan.by = PlanUnit::kHead;
   const std::string run = dof_run_name(student.seed);
   const std::string wanted = plan_name(student.cost, student.strategy);
   plan.heads = read_heads<int64_t>(study, folder, run, "/plans/" + wanted);

@@ -17,9 +17,10 @@ fs::path features_file(const Study& study, const Student& student) {
 
 void save_features(const fs::path& file, const FeatureSet& features) {
   fs::create_directories(file.parent_path());
-  write_safetensors(
-      file, to_tensors(features.to(Device())),
-      {{"map", std::string(name(features.map))}, {"counts", Json(features.counts()).dump()}});
+  write_safetensors(file, to_tensors(features.to(Device())),
+                    {{"map", std::string(name(features.map))},
+                     {"coordinates", std::string(name(features.coordinates.kind))},
+                     {"counts", Json(features.counts()).dump()}});
 }
 
 // As many steps as take the time that the suite's steps of the other loss took.
@@ -88,7 +89,7 @@ Recipe recipe_of(const Suite& suite, const Student& student, int64_t steps) {
   if (student.map == FeatureMap::kDijiang) return make_recipe(options);
   options.init = suite.init;
   options.loss = named<LossKind>(student.loss);
-  if (*options.loss != LossKind::kDirect) options.mask = suite.mask;
+  if (!is_direct(*options.loss)) options.mask = suite.mask;
   return make_recipe(options);
 }
 
@@ -99,6 +100,7 @@ DistillOptions student_options(const Study& study, const Student& student,
   const Suite& suite = study.suite;
   DistillOptions job;
   job.plan = plan;
+  job.coordinates = suite.coordinates;
   job.sequences = suite.dof_sequences;
   job.recipe = recipe_of(suite, student, steps);
   const bool drawn_by_leverage =
@@ -144,6 +146,9 @@ FeatureSet load_student(const Study& study, const Student& student) {
   };
   const auto map = find_named<FeatureMap>(entry("map"));
   if (!map) fail("{}: map: {} is not a feature map", file.path().string(), printable(entry("map")));
+  const auto coordinates = find_named<Coordinates>(entry("coordinates"));
+  if (!coordinates)
+    fail("{}: coordinates: {} are none", file.path().string(), printable(entry("coordinates")));
   const Json counts = parse_json(entry("counts"), file.path().string());
   const FindTensor find = [&](const std::string& tensor, const Shape& expected) {
     const Tensor found = file.tensor(tensor);
@@ -152,8 +157,8 @@ FeatureSet load_student(const Study& study, const Student& student) {
            to_string(found.shape()));
     return found.clone();
   };
-  return from_tensors(*map, counts.get<std::vector<std::vector<int64_t>>>(),
-                      study.teacher.config().heads, study.teacher.config().head_size, find);
+  return from_tensors({*map, *coordinates, counts.get<std::vector<std::vector<int64_t>>>()},
+                      study.teacher.config(), find);
 }
 
 }  // namespace dofla

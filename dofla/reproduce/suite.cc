@@ -102,6 +102,12 @@ std::optional<std::string> loss_from_name(const std::string& name) {
   return find_named<LossKind>(name) ? std::optional(name) : std::nullopt;
 }
 
+// Strategies whose plans follow from the degrees of freedom that a suite measures.
+std::optional<PlanStrategy> strategy_from_name(const std::string& name) {
+  const auto strategy = find_named<PlanStrategy>(name);
+  return strategy == PlanStrategy::kSensitivity ? std::nullopt : strategy;
+}
+
 std::optional<std::string> task_from_name(const std::string& name) {
   const bool known = std::any_of(tasks().begin(), tasks().end(),
                                  [&](const Task& task) { return task.name == name; });
@@ -186,6 +192,8 @@ void read_training(const SuiteFields& fields, Suite& suite) {
   fields.whole("held_out", 1, kMost, suite.held_out);
   fields.whole("steps", 0, kMost, suite.steps);
   fields.whole("batch", 1, int64_t{1} << 20, suite.batch);
+  fields.named("coordinates", find_named<Coordinates>, one_of_names<Coordinates>(),
+               suite.coordinates);
   fields.named("init", find_named<FeatureInit>, one_of_names<FeatureInit>(), suite.init);
   fields.named("mask", find_named<PairMask>, one_of_names<PairMask>(), suite.mask);
 }
@@ -193,7 +201,7 @@ void read_training(const SuiteFields& fields, Suite& suite) {
 void read_matrix(const SuiteFields& fields, Suite& suite) {
   fields.numbers("costs", 1, DimensionPlan::kLargestDimension, suite.costs);
   fields.numbers("seeds", 0, std::numeric_limits<int64_t>::max(), suite.seeds);
-  fields.names("strategies", find_named<PlanStrategy>, one_of_names<PlanStrategy>(),
+  fields.names("strategies", strategy_from_name, "fix, dof, dof-clip or dof-head",
                suite.strategies);
   fields.names("losses", loss_from_name, one_of_names<LossKind>(), suite.losses);
   fields.names(
@@ -209,8 +217,8 @@ Suite read_suite(const fs::path& file) {
   const std::string where = file.string();
   const SuiteFields fields(json, where,
                            {"teacher", "data", "length", "held_out", "costs", "strategies",
-                            "losses", "baselines", "seeds", "steps", "batch", "init", "mask",
-                            "learning_rates", "equal_time", "dof", "tasks", "timing"});
+                            "losses", "baselines", "seeds", "steps", "batch", "coordinates", "init",
+                            "mask", "learning_rates", "equal_time", "dof", "tasks", "timing"});
   const fs::path folder = file.parent_path();
   Suite suite;
   read_paths(fields, folder, suite);

@@ -48,6 +48,7 @@ struct Suite {
 
   int64_t steps = make_recipe().train.steps;
   int64_t batch = DistillOptions().batch;  // windows a step
+  Coordinates coordinates = kCoordinates;
   FeatureInit init = make_recipe().init;
   PairMask mask = PairMask::kCausal;
   std::map<std::string, LearningRates> learning_rates;  // by loss, or "dijiang"

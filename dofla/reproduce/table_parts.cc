@@ -27,9 +27,11 @@ std::string title_of(PlanStrategy strategy) {
     case PlanStrategy::kDofClip:
       return "DoF + Clip";
     case PlanStrategy::kDofHead:
+      return "DoF by head";
+    case PlanStrategy::kSensitivity:
       break;
   }
-  return "DoF by head";
+  return "Sensitivity";
 }
 
 std::string title_of(FeatureMap baseline) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "dofla/core/fingerprint.h"
+#include "dofla/model/imitation_gradient.h"
 #include "dofla/model/next_token_gradient.h"
 #include "dofla/train/candidate_gradient.h"
-#include "dofla/train/imitation.h"
 
 namespace dofla {
 namespace {

@@ -37,8 +37,8 @@ struct Lessons {
 Lessons lessons_of(const std::vector<EncodedQuestion>& questions);
 
 // The loss of a window is the mean over its tokens: the cross-entropy of the next one
-// (next_token_gradient.h), or with a teacher the divergence from it (imitation.h). Windows are
-// equally long; they and the teacher must outlive the lessons.
+// (next_token_gradient.h), or with a teacher the divergence from it (imitation_gradient.h). Windows
+// are equally long; they and the teacher must outlive the lessons.
 Lessons lessons_of(const std::vector<TokenIds>& windows, const Transformer* teacher = nullptr);
 
 }  // namespace dofla

@@ -28,7 +28,8 @@ TEST_F(Cli, HelpListsEveryCommandWithALineEach) {
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_EQ(help.err, "");
   EXPECT_THAT(help.out, HasSubstr("Example:\n"));
-  for (const std::string command : {"inspect", "tokenize", "dof", "plan", "evaluate", "generate"}) {
+  for (const std::string command :
+       {"inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "generate"}) {
     EXPECT_THAT(help.out, HasSubstr("\n  " + command + " "));
     const ProcessResult own = run({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);

@@ -16,8 +16,12 @@ TEST_F(DistillOptionsCli, RefusesWhatHasNoEffect) {
   };
   const std::string plan = scratch.path() / "plan.json", start = scratch.path() / "start";
   for (const char* given : {"--plan", "--start"})
-    for (const std::vector<std::string>& other : std::vector<std::vector<std::string>>{
-             {"--cost", "32"}, {"--strategy", "fix"}, {"--power", "1"}})
+    for (const std::vector<std::string>& other :
+         std::vector<std::vector<std::string>>{{"--cost", "32"},
+                                               {"--strategy", "fix"},
+                                               {"--power", "1"},
+                                               {"--least", "2"},
+                                               {"--by", "head"}})
       refuses(joined({given, plan}, other), "excludes");
   refuses({"--start", start, "--features", "prf"}, "--start");
   refuses({"--start", start, "--init", "iid"}, "--start");
@@ -60,7 +64,7 @@ TEST_F(DistillOptionsCli, RecordsWhatWasUsed) {
   const Json measured = record({"--samples", "24", "--cost", "4", "--steps", "1"});
   EXPECT_EQ(measured["samples"], 24);
   EXPECT_EQ(measured["draws"], 8);
-  EXPECT_EQ(measured["lambda"], 0x1p-8);
+  EXPECT_EQ(measured["lambda"], 0x1p-4);
 
   const Json direct = record({"--strategy", "fix", "--loss", "direct", "--steps", "1"});
   EXPECT_EQ(direct["loss"], "direct");

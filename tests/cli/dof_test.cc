@@ -51,7 +51,7 @@ TEST_F(DofCli, PrintsATableWithTheLargestHeadOfEachLayerMarked) {
   const Json config = load_json(test::fixtures() / "gpt2" / "config.json");
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '*'),
             config["n_layer"].get<int64_t>());
-  EXPECT_THAT(result.out, HasSubstr("2^-8"));
+  EXPECT_THAT(result.out, HasSubstr("balanced coordinates, λ = 2^-4"));
 }
 
 TEST_F(DofCli, JsonHasEveryHead) {

@@ -10,6 +10,7 @@ import sys
 import unittest
 
 import dofla
+import options.planning
 import options.reading
 import options.training
 from options.checks import CHECKS

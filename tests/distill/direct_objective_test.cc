@@ -33,7 +33,7 @@ class DirectTraining : public testing::Test {
     return pairs.features();
   }
   FeatureTrainer trained(int64_t steps, const TrainOptions& options, bool recompute = false) const {
-    FeatureTrainer trainer(start(), direct_objective(checkpoint, {.recompute = recompute}),
+    FeatureTrainer trainer(start(), direct_objective(checkpoint, teacher, {.recompute = recompute}),
                            options);
     for (int64_t i = 0; i < steps; ++i) trainer.step(ids);
     return trainer;
@@ -52,6 +52,33 @@ TEST_F(DirectTraining, LossIsThatOfTheWholeStudent) {
     expected += next_token_loss(student, TokenIds(row, row + 40)).loss / 2;
   }
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
+}
+
+// And with the kl loss the divergence, whose least value is 0.
+TEST_F(DirectTraining, ImitationIsTheDivergenceFromTheTeacher) {
+  FeatureTrainer trainer(start(), direct_objective(checkpoint, teacher, {.imitate = true}),
+                         {.steps = 30});
+  const Transformer student = make_linear_model(checkpoint, trainer.features().clone());
+  double kl = 0;
+  for (int64_t b = 0; b < 2; ++b) {
+    const auto log_softmax = [&](const Transformer& of) {
+      Tensor logits = of.logits(of.forward(ids.slice(b, b + 1)).reshape({40, of.config().width}));
+      return logits.to(DType::kF64);
+    };
+    const Tensor p = log_softmax(teacher), q = log_softmax(student);
+    const int64_t words = p.size(1);
+    for (int64_t t = 0; t < 40; ++t) {
+      const double* a = p.data<double>() + t * words;
+      const double* c = q.data<double>() + t * words;
+      double sum_a = 0, sum_c = 0;
+      for (int64_t w = 0; w < words; ++w) sum_a += std::exp(a[w]), sum_c += std::exp(c[w]);
+      for (int64_t w = 0; w < words; ++w)
+        kl += std::exp(a[w]) / sum_a * ((a[w] - std::log(sum_a)) - (c[w] - std::log(sum_c))) / 80;
+    }
+  }
+  for (int i = 0; i < 30; ++i) trainer.step(ids);
+  EXPECT_NEAR(trainer.history().loss.front()[0], kl, 1e-4 * kl);
+  EXPECT_LT(trainer.history().loss.back()[0], 0.9 * kl);
 }
 
 TEST_F(DirectTraining, FallsAndTellsOneLoss) {
@@ -77,7 +104,7 @@ TEST_F(DirectTraining, AResumedRunEndsInTheSameBits) {
   const Json run = {{"loss", "direct"}};
   const FeatureTrainer whole = trained(4, {.steps = 4});
   trained(2, {.steps = 4}).save(file, run);
-  FeatureTrainer resumed(start(), direct_objective(checkpoint, {}), {.steps = 4});
+  FeatureTrainer resumed(start(), direct_objective(checkpoint, teacher), {.steps = 4});
   resumed.restore(file, run);
   while (resumed.steps_done() < 4) resumed.step(ids);
   EXPECT_EQ(resumed.history().loss, whole.history().loss);

@@ -54,6 +54,7 @@ TEST(MeasureDof, AgreesWithTheQueriesAndKeysOfTransformers) {
     DofOptions options;
     options.samples = 2 * tokens;
     options.draws = 1;
+    options.lambda = 0x1p-8;
     options.features = FeatureMap::kPrf;
     const DofTable table = measure_dof(teacher.model, teacher.sequences, options, 5);
     const auto rows = degrees_of_freedom(table, table.lambda);
@@ -86,8 +87,8 @@ TEST(MeasureDof, AKeyHeadPoolsTheVectorsOfItsQueryHeads) {
     for (int64_t i = 0; i < group; ++i)
       pooled.slice(2 * tokens * i, 2 * tokens * (i + 1))
           .assign(vectors_of(teacher, 0, g * group + i));
-    const auto expected = static_cast<double>(
-        reference::degrees_of_freedom(reference::gram(pooled, GramScale::kTrace), 0x1p-8L));
+    const auto expected = static_cast<double>(reference::degrees_of_freedom(
+        reference::gram(pooled, GramScale::kTrace), static_cast<long double>(table.lambda)));
     const auto largest = static_cast<double>(reference::log_divisor(pooled, GramScale::kMax));
     EXPECT_NEAR(rows[0].heads[static_cast<size_t>(g)].mean, expected,
                 1e-5 * (1 + largest) * expected);

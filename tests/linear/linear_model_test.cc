@@ -107,6 +107,32 @@ TEST_P(LinearModel, TheStateBelongsToTheHeadsThatHaveFeatures) {
   EXPECT_EQ(state_bytes(features()), expected);
 }
 
+// Its weights are those of its coordinates already; going on from its features needs them too.
+TEST_P(LinearModel, CoordinatesAreSavedWithTheModel) {
+  FeatureSet set = features();
+  std::vector<std::vector<int64_t>> rows;
+  for (int64_t b = 0; b < ids.size(0); ++b) rows.push_back(test::as_vector(ids.slice(b, b + 1)));
+  set.coordinates = measure_coordinates(Transformer(teacher), rows, Coordinates::kBalanced);
+  const Tensor whole = make_linear_model(teacher, set).forward(ids);
+  EXPECT_FALSE(test::same_bits(whole, make_linear_model(teacher, features()).forward(ids)));
+
+  const test::ScratchFolder scratch, trained;
+  write_linear_model(scratch.path(), teacher, set, {});
+  const Checkpoint saved(scratch.path());
+  EXPECT_TRUE(test::same_bits(load_model(saved).forward(ids), whole));
+  EXPECT_TRUE(
+      test::same_bits(make_linear_model(teacher, load_features(saved)).forward(ids), whole));
+  // Training keeps them beside what it changes.
+  write_trained_model(trained.path(), saved, load_model(saved), {});
+  const FeatureSet after = load_features(Checkpoint(trained.path()));
+  EXPECT_EQ(after.coordinates.kind, Coordinates::kBalanced);
+  for (size_t i = 0; i < set.coordinates.layers.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(after.coordinates.layers[i].map, set.coordinates.layers[i].map));
+    EXPECT_TRUE(
+        test::same_bits(after.coordinates.layers[i].shift, set.coordinates.layers[i].shift));
+  }
+}
+
 // Stands for an optimizer: every parameter moves a little.
 void train(Transformer& model) {
   model.make_trainable();
@@ -193,6 +219,9 @@ void expect_refused(const std::function<void(Json&)>& spoil, std::string_view pa
 }
 
 TEST(LinearModelFiles, ABrokenBlockIsRefused) {
+  expect_refused([](Json& block) { block["coordinates"] = "polar"; }, "coordinates: expected");
+  expect_refused([](Json& block) { block["coordinates"] = "balanced"; },
+                 "no tensor linear_attention.0.map");
   expect_refused([](Json& block) { block = 3; }, "config.json: linear_attention");
   expect_refused([](Json& block) { block.erase("version"); }, "version");
   expect_refused([](Json& block) { block["version"] = 2; }, "newer");

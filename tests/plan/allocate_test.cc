@@ -57,6 +57,48 @@ TEST(Allocate, HeadsInProportionToAPowerOfTheirDof) {
   EXPECT_EQ(allocate_heads({1, 1, 1}, 1, 1), (std::vector<int64_t>{1, 1, 1}));
 }
 
+TEST(Allocate, GivesEveryHeadTheLeast) {
+  EXPECT_EQ(allocate_layers({1, 1, 10}, 12, 5), (std::vector<int64_t>{5, 5, 27}));
+  EXPECT_EQ(allocate_heads({1, 1, 10}, 12, 1, 5), (std::vector<int64_t>{5, 5, 26}));
+  EXPECT_EQ(allocate_heads({1, 2, 100}, 7, 1, 7), (std::vector<int64_t>{7, 7, 7}));
+  Random random(2);
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<double> dof(1 + random.below(40));
+    for (double& value : dof) value = std::exp(6 * random.normal());
+    const auto least = static_cast<int64_t>(1 + random.below(20));
+    const auto cost = least + static_cast<int64_t>(random.below(40));
+    const auto count = static_cast<int64_t>(dof.size());
+    const std::vector<int64_t> layers = allocate_layers(dof, cost, least);
+    EXPECT_LE(2 * sum(layers), 2 * count * cost + count);
+    for (const int64_t M : layers) EXPECT_GE(M, least);
+    const std::vector<int64_t> heads = allocate_heads(dof, cost, 1, least);
+    EXPECT_EQ(sum(heads), count * cost);
+    for (const int64_t M : heads) EXPECT_GE(M, least);
+  }
+}
+
+TEST(Allocate, RefusesALeastThatTheCostDoesNotBuy) {
+  const DofTable table = test::small_table();
+  for (const PlanStrategy strategy :
+       {PlanStrategy::kFix, PlanStrategy::kDof, PlanStrategy::kDofClip, PlanStrategy::kDofHead}) {
+    AllocateOptions options = {.strategy = strategy, .cost = 8, .least = 9};
+    EXPECT_THROW(allocate(table, options), Error);
+    options.least = 0;
+    EXPECT_THROW(allocate(table, options), Error);
+    options.least = 3;
+    const DimensionPlan plan = allocate(table, options);
+    EXPECT_EQ(plan.least, 3);
+    for (const auto& layer : plan.heads)
+      for (const int64_t M : layer) EXPECT_GE(M, 3);
+  }
+  // Clipped at the head size of 16, no head can have more.
+  EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kDofClip, .cost = 64, .least = 17}),
+               Error);
+  EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kSensitivity}), std::invalid_argument);
+  EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kDof, .by = PlanUnit::kHead}),
+               std::invalid_argument);
+}
+
 TEST(Allocate, RoundsTheLargestRemaindersUp) {
   // Shares 2.4, 4.8, 1.8: the last two round up.
   EXPECT_EQ(allocate_heads({4, 8, 3}, 3, 1), (std::vector<int64_t>{2, 5, 2}));

@@ -89,6 +89,30 @@ TEST(ReportPage, ShowsPlanCurvesAndResults) {
   }
 }
 
+TEST(ReportPage, ShowsSensitivityAndWhatItPredicted) {
+  ReportData data;
+  data.sensitivity =
+      SensitivitySection{.layers = {{{4, 0.75}, {16, 0.5}}, {{4, 0.0625}, {16, -0.01}}},
+                         .windows = 8,
+                         .predicted = {0.375, 0.125},
+                         .realised = {},
+                         .realised_whole = {}};
+  std::string page = markup(data);
+  EXPECT_TRUE(contains(page, "<h2>Sensitivity</h2>"));
+  EXPECT_EQ(count(page, "<figure>"), 2u);
+  for (const char* part : {"8 windows", "M = 16", "0.0625", "−0.01", "0.375"})
+    EXPECT_TRUE(contains(page, part)) << part;
+  EXPECT_TRUE(contains(page, "<dd>0.5<small>the sum over the layers"));
+  EXPECT_FALSE(contains(page, "Realised"));
+  EXPECT_EQ(first_unbalanced(page), "");
+  data.sensitivity->realised = {0.4375, std::nan("")};
+  data.sensitivity->realised_whole = 0.6875;
+  page = markup(data);
+  EXPECT_EQ(count(page, "class=\"mark series"), 2u + 2u);
+  for (const char* part : {"0.4375", "NaN", "0.6875"}) EXPECT_TRUE(contains(page, part)) << part;
+  EXPECT_EQ(first_unbalanced(page), "");
+}
+
 TEST(ReportPage, LeavesOutSpectraThatWereNotMeasured) {
   ReportData data = test::paper_report();
   for (LayerDof& layer : data.dof->layers)

@@ -25,6 +25,7 @@ DofTable table_with(const std::vector<std::vector<double>>& dof, double lambda) 
 DofTable small_table() {
   DofTable table;
   table.model = {"gpt2", 3, 2, 16};
+  table.lambda = 0x1p-8;
   table.samples = 60;
   table.draws = 2;
   table.sequences = 4;

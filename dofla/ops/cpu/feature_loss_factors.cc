@@ -1,7 +1,5 @@
 #include "dofla/ops/cpu/feature_loss_factors.h"
 
-#include <limits>
-
 #include "dofla/ops/cpu/vector_rows.h"
 
 namespace dofla::cpu {
@@ -43,12 +41,14 @@ void fill_sides(const HeadFeatures& features, const float* q, const float* k, in
   const int64_t count = features.key.count;
   fill_logs(features.query, q, tokens, query);
   fill_logs(features.key, k, tokens, key);
-  // How far each feature is from the peak of the query that is nearest to it, at most 0.
-  std::vector<float> balance(static_cast<size_t>(count), -std::numeric_limits<float>::max());
-  for (int64_t t = 0; t < tokens; ++t)
-    keep_larger(query.logs.data() + t * count, count, balance.data());
-  fill_factors(balance, -1, tokens, query);
-  fill_factors(balance, 1, tokens, key);
+  std::vector<float> balance(static_cast<size_t>(count));
+  for (int64_t t = 0; t < tokens; ++t) {
+    const auto rows = static_cast<float>(tokens);
+    add_scaled(query.logs.data() + t * count, -0.75f / rows, count, balance.data());
+    add_scaled(key.logs.data() + t * count, 0.25f / rows, count, balance.data());
+  }
+  fill_factors(balance, 1, tokens, query);
+  fill_factors(balance, -1, tokens, key);
 }
 
 }  // namespace dofla::cpu

@@ -59,7 +59,6 @@ __global__ void split_features_kernel(Plan plan, Workspace work, FeatureLossInpu
     }
   }
   if (threadIdx.x != 0) return;
-  work.balance[row] = kInfinity;
   work.offsets[row] =
       real ? static_cast<float>(0.5 * (inputs.log_alpha[own] - log(double(head.count))) *
                                 1.4426950408889634)

@@ -152,6 +152,7 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
   work.next_item = pieces.allocate<int>(2);
   work.offsets = pieces.allocate<float>(plan.padded_total);
   work.balance = pieces.allocate<float>(plan.padded_total);
+  work.balance_parts = pieces.allocate<float>(int64_t{2} * kBalanceSequences * plan.padded_total);
   if (plan.row_sums_from_features()) {
     work.key_sums = pieces.allocate<float>(int64_t{plan.batch} * plan.tiles * plan.padded_total);
     work.earlier = pieces.allocate<float>(int64_t{plan.batch} * plan.heads * plan.tokens);

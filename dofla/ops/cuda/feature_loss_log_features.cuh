@@ -80,8 +80,7 @@ struct LogFeatures {
 
   __device__ float offset(int m) const {
     const float base = work.offsets[head.padded_first + m];
-    const float raise = work.balance[head.padded_first + m];
-    return balance_sign == 0 || !(raise < 1e30f) ? base : base + balance_sign * raise;
+    return balance_sign == 0 ? base : base + balance_sign * work.balance[head.padded_first + m];
   }
 
   // Without the norm term, which all features of a row share.

@@ -20,9 +20,10 @@ namespace dofla::cuda::feature_pairs {
 
 constexpr int kTile = 64;  // queries or keys, and columns, of a tile
 constexpr int kTileBytes = 64 * 64 * 2;
-constexpr int kFactorPlanes = 2;  // bf16 parts of a factor
-constexpr int kFeatureParts = 3;  // bf16 parts of a z
-constexpr int kNarrowBlocks = 2;  // blocks of one warp group on a multiprocessor at a time
+constexpr int kFactorPlanes = 2;      // bf16 parts of a factor
+constexpr int kFeatureParts = 3;      // bf16 parts of a z
+constexpr int kBalanceSequences = 8;  // of the batch, at most, that the balance is taken from
+constexpr int kNarrowBlocks = 2;      // blocks of one warp group on a multiprocessor at a time
 constexpr float kLog2E = 1.44269504088896f;
 constexpr float kLn2 = 0.693147180559945f;
 
@@ -114,10 +115,11 @@ cudaError_t with_tiling(const Plan& plan, const Body& body) {
 }
 
 struct Workspace {
-  HeadPlan* heads;     // [H]
-  int* next_item;      // [2]: of narrow and of wide heads
-  float* offsets;      // [padded ΣM]: ½ (log α − log M)
-  float* balance;      // [padded ΣM]; infinite for padding
+  HeadPlan* heads;       // [H]
+  int* next_item;        // [2]: of narrow and of wide heads
+  float* offsets;        // [padded ΣM]: ½ (log α − log M)
+  float* balance;        // [padded ΣM]
+  float* balance_parts;  // [2 · sampled sequences, padded ΣM]: of queries, then of keys
   float* key_sums;     // [B, tiles, padded ΣM]: log Σ_j φ̃_m(k_j) over the keys of a tile, then
                        // over those of all tiles before it (over all keys without a mask)
   float* earlier;      // [B, H, T]: log Σ_j of the products with those keys

@@ -7,8 +7,8 @@ from dofla import answer, run, sentences, text_file, write
 from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
-COMMANDS = ["", "inspect", "tokenize", "dof", "plan", "evaluate", "generate", "distill", "finetune",
-            "report", "reproduce"]
+COMMANDS = ["", "inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "generate",
+            "distill", "finetune", "report", "reproduce"]
 
 
 @option("", "--help")
@@ -47,7 +47,7 @@ def register_common(command):
 
     option(command, "--help")(helps)
     option(command, "--json")(prints_json)
-    if command in ("dof", "evaluate", "generate", "distill", "finetune", "reproduce"):
+    if command in ("dof", "sensitivity", "evaluate", "generate", "distill", "finetune", "reproduce"):
         option(command, "--device")(device)
 
 
@@ -100,6 +100,12 @@ def dof_windows(instead):
     return said["sequences"], said["length"]
 
 
+def sensitivity_windows(instead):
+    said = ask("sensitivity", **{**instead, "held_out": 1, "windows": None})
+    # As many as there are to train on, up to 8, are measured on.
+    return said["windows"] + 1, said["length"]
+
+
 def evaluate_windows(instead):
     each = ask("evaluate", **instead)["sequences"]
     return len(each), each[0]["tokens"] + 1
@@ -117,6 +123,7 @@ def finetune_windows(instead):
 
 
 register_text("dof", dof_windows)
+register_text("sensitivity", sensitivity_windows)
 register_text("evaluate", evaluate_windows)
 register_text("distill", distill_windows)
 register_text("finetune", finetune_windows)

@@ -1,4 +1,4 @@
-"""The options of the commands that measure and show."""
+"""The options of the commands that read and show."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import dofla
 from dofla import MODEL, answer, new_path, run, task_folder, text_file, write
 from options.checks import check, equal, option
-from options.runs import ask, dof_file, plain, suite
+from options.runs import ask, plain, suite
 
 
 @option("tokenize", "--text")
@@ -18,105 +18,6 @@ def _():
 def _():
     equal(ask("tokenize", text=None, file=write("once.txt", "Once"))["ids"],
           ask("tokenize")["ids"])
-
-
-# dof and plan
-
-def heads_of(table):
-    return [head["dof"] for layer in table["layers"] for head in layer["heads"]]
-
-
-@option("dof", "--samples")
-def _():
-    fewer = ask("dof", samples=12)
-    equal(fewer["samples"], 12)
-    check(max(heads_of(fewer)) <= 12)
-
-
-@option("dof", "--draws")
-def _():
-    equal(ask("dof", draws=3)["draws"], 3)
-    check(all(h["spread"] == 0 for row in ask("dof", draws=1)["layers"] for h in row["heads"]))
-    check(any(h["spread"] > 0 for row in ask("dof")["layers"] for h in row["heads"]))
-
-
-@option("dof", "--lambda")
-def _():
-    larger = ask("dof", **{"lambda": "2^-4"})
-    equal(larger["lambda"], 0.0625)
-    check(all(a < b for a, b in zip(heads_of(larger), heads_of(ask("dof")), strict=True)))
-
-
-@option("dof", "--gram")
-def _():
-    # Divided by its largest entry and not by its trace, the matrix is larger, and λ counts less.
-    other = ask("dof", gram="max")
-    equal(other["gram"], "max")
-    pairs = list(zip(heads_of(other), heads_of(ask("dof")), strict=True))
-    check(all(a >= b for a, b in pairs) and any(a > 1.01 * b for a, b in pairs))
-
-
-@option("dof", "--seed")
-def _():
-    equal(ask("dof", seed=1)["seed"], 1)
-    check(heads_of(ask("dof", seed=1)) != heads_of(ask("dof")))
-    equal(heads_of(ask("dof", seed=0)), heads_of(ask("dof")))
-
-
-@option("dof", "--out")
-def _():
-    equal(len(json.loads(dof_file().read_text())["layers"]), len(ask("dof")["layers"]))
-
-
-@option("plan", "--strategy")
-def _():
-    equal(set(ask("plan", strategy="fix")["dims"]), {8})
-    check(len(set(ask("plan")["dims"])) > 1)
-    check("heads" in ask("plan", strategy="dof-head"))
-    clipped = ask("plan", strategy="dof-clip", cost=64)["dims"]
-    equal(max(clipped), 8)  # the head size of the model
-
-
-@option("plan", "--cost")
-def _():
-    equal(ask("plan", cost=16)["cost"], 16)
-    check(abs(ask("plan", cost=16)["mean"] - 16) <= 0.5)
-    equal(ask("plan", cost=None)["cost"], 8)
-
-
-@option("plan", "--lambda")
-def _():
-    other = ask("plan", **{"lambda": 0.5, "cost": 64})
-    equal(other["lambda"], 0.5)
-    check(other["dims"] != ask("plan", cost=64)["dims"])
-
-
-@option("plan", "--power")
-def _():
-    even = ask("plan", strategy="dof-head", power=0)
-    equal(even["power"], 0)
-    equal({m for row in even["heads"] for m in row}, {8})
-    check(ask("plan", strategy="dof-head", power=2)["heads"] !=
-          ask("plan", strategy="dof-head")["heads"])
-
-
-@option("plan", "--bound")
-def _():
-    check("bound" in ask("plan", bound=True) and "bound" not in ask("plan"))
-
-
-@option("plan", "--delta", "--t")
-def _():
-    base = ask("plan", bound=True)["bound"]
-    for stricter in (dict(delta=0.01), dict(t=0.5)):
-        check(all(a > b for a, b in zip(ask("plan", bound=True, **stricter)["bound"], base)))
-
-
-@option("plan", "--out")
-def _():
-    file = new_path("plan.json")
-    said = ask("plan", out=file)
-    equal(json.loads(file.read_text()), said)
 
 
 # evaluate and generate
@@ -215,11 +116,11 @@ def _():
 @option("report", "--lambda")
 def _():
     pages = []
-    for value in (None, "2^-5"):
+    for value in (None, "2^-2"):
         out = new_path("page.html")
         ask("report", out=out, **{"lambda": value})
         pages.append(out.read_text())
-    check("<dt>λ</dt><dd>2⁻⁸</dd>" in pages[0] and "<dt>λ</dt><dd>2⁻⁵</dd>" in pages[1])
+    check("<dt>λ</dt><dd>2⁻⁴</dd>" in pages[0] and "<dt>λ</dt><dd>2⁻²</dd>" in pages[1])
     largest = [re.search("<dt>Largest head</dt><dd>([0-9.]+)", page)[1] for page in pages]
     check(float(largest[0]) > float(largest[1]))
 

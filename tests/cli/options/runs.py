@@ -21,6 +21,7 @@ def plain(command, **instead):
         "inspect": {},
         "tokenize": {"text": "Once"},
         "dof": {**text, "samples": 24, "draws": 2},
+        "sensitivity": {**text, "cost": 4, "steps": 2, "windows": 3, "held_out": 2},
         "plan": {"cost": 8},
         "evaluate": text,
         "generate": {"prompt": "The", "max_tokens": 8, "temperature": 1, "seed": 3},
@@ -57,6 +58,11 @@ def made(name, make):
 def dof_file():
     path = dofla.SCRATCH / "dof.json"
     return made("dof", lambda: (run(*plain("dof", out=path)), path)[1])
+
+
+def sensitivity_file():
+    path = dofla.SCRATCH / "sensitivity.json"
+    return made("sensitivity", lambda: (run(*plain("sensitivity", out=path)), path)[1])
 
 
 def student():

@@ -1,8 +1,8 @@
 """The options of the commands that train."""
 
-from dofla import MODEL, answer, model_tensors, new_path, task_folder
+from dofla import MODEL, answer, model_tensors, new_path, run, task_folder
 from options.checks import check, elsewhere, equal, option
-from options.runs import Distilled, Finetuned, ask, distilled, finetuned, student
+from options.runs import Distilled, Finetuned, ask, distilled, finetuned, plain, student
 
 
 def apart(a, b, factor=1.0):
@@ -43,6 +43,19 @@ def _():
     equal(Distilled(cost=None, samples=None, plan=file).said["dims"], dims)
 
 
+@option("distill", "--least")
+def _():
+    check(min(Distilled(cost=8, least=7).said["dims"]) >= 7)
+    run(*plain("distill", cost=8, least=9), code=1)
+
+
+@option("distill", "--by")
+def _():
+    by = {name: Distilled(strategy="sensitivity", samples=None, by=name) for name in ("layer", "head")}
+    check("heads" in by["head"].said and "heads" not in by["layer"].said)
+    equal(by["layer"].about["by"], "layer")
+
+
 @option("distill", "--start")
 def _():
     first = distilled()
@@ -71,6 +84,18 @@ def _():
         equal(distilled(features=name, steps=steps).about["feature_map"], name)
 
 
+@option("distill", "--coordinates")
+def _():
+    equal(distilled().about["coordinates"], "balanced")
+    raw = distilled(coordinates="raw")
+    equal(raw.about["coordinates"], "raw")
+    # Other weights of queries and keys, and no others.
+    teacher, plain, other = (model_tensors(p) for p in (MODEL, raw.out, distilled().out))
+    check(all(plain[name] == tensor for name, tensor in teacher.items()))
+    moved = {name for name, tensor in teacher.items() if other[name][2] != tensor[2]}
+    check(moved and all(".q_proj." in name or ".k_proj." in name for name in moved), str(moved))
+
+
 @option("distill", "--init")
 def _():
     iid = distilled(init="iid")
@@ -80,8 +105,9 @@ def _():
 
 @option("distill", "--loss")
 def _():
-    trained = [distilled(loss=name) for name in ("softmax", "l2", "attention-mse", "direct")]
-    equal([one.about["loss"] for one in trained], ["softmax", "l2", "attention-mse", "direct"])
+    names = ["softmax", "l2", "attention-mse", "direct", "kl"]
+    trained = [distilled(loss=name) for name in names]
+    equal([one.about["loss"] for one in trained], names)
     check(not any(a.same(b) for a in trained for b in trained if a is not b))
 
 
@@ -217,6 +243,9 @@ def _():
     equal(still.weights, finetuned().weights)  # after one step
     for name, (_, _, values) in still.features.items():
         equal(values, start[name][2])
+        if name.endswith((".map", ".shift")):  # coordinates, which are not trained
+            equal(finetuned().features[name][2], start[name][2])
+            continue
         once = [a - b for a, b in zip(finetuned().features[name][2], start[name][2])]
         far = [a - b for a, b in zip(finetuned(feature_rate=3).features[name][2], start[name][2])]
         check(max(map(abs, once)) > 1e-4, name)

@@ -117,9 +117,12 @@ TEST_F(CudaTraining, LearnsAndGivesTheSameBits) {
 // twelve times a layer and at either end. The weights are in bf16 in the file already.
 TEST_F(CudaTraining, LearnsDirectly) {
   const TrainOptions options = {.steps = 10};
-  for (const FeatureSet* set : {&start, &untied}) {
-    FeatureTrainer here(set->clone(), direct_objective(checkpoint, {}), options);
-    FeatureTrainer there(set->to(gpu), direct_objective(checkpoint, {}, gpu), options);
+  const Transformer teacher(checkpoint, gpu);
+  for (const auto& [set, imitate] :
+       {std::pair{&start, false}, {&start, true}, {&untied, false}, {&untied, true}}) {
+    const DirectLoss loss = {.imitate = imitate};
+    FeatureTrainer here(set->clone(), direct_objective(checkpoint, cpu, loss), options);
+    FeatureTrainer there(set->to(gpu), direct_objective(checkpoint, teacher, loss), options);
     here.step(ids);
     for (int64_t i = 0; i < options.steps; ++i) there.step(ids);
     const double expected = here.history().loss[0][0];
@@ -137,8 +140,8 @@ TEST_F(CudaTraining, AsksForNoMoreMemoryAfterItsFirstStep) {
     expect_no_more_memory([&] { trainer.step(ids); }, fmt::format("loss {}", int(kind)));
   }
   for (const bool recompute : {false, true}) {
-    FeatureTrainer trainer(start.to(gpu),
-                           direct_objective(checkpoint, {.recompute = recompute}, gpu), options);
+    FeatureTrainer trainer(
+        start.to(gpu), direct_objective(checkpoint, teacher, {.recompute = recompute}), options);
     expect_no_more_memory([&] { trainer.step(ids); }, fmt::format("direct, {}", recompute));
   }
   Transformer model(checkpoint, gpu, DType::kF32);

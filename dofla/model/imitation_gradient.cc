@@ -1,4 +1,4 @@
-#include "dofla/train/imitation.h"
+#include "dofla/model/imitation_gradient.h"
 
 #include <algorithm>
 

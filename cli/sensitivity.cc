@@ -1,0 +1,127 @@
+#include <memory>
+
+#include "cli/choice_option.h"
+#include "cli/command.h"
+#include "cli/device_option.h"
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "cli/usage_error.h"
+#include "dofla/core/error.h"
+#include "dofla/linear/linear_model.h"
+#include "dofla/pipeline.h"
+
+namespace dofla::cli {
+namespace {
+
+struct SensitivityArguments {
+  ModelArgument model;
+  DeviceOption device;
+  TextArguments text;
+  SensitivityOptions sensitivity;
+  Coordinates coordinates = kCoordinates;
+  int64_t held_out = kHeldOut;
+  std::string out;
+  bool json = false;
+};
+
+// Layers down, students across.
+std::string table_text(const SensitivityTable& table) {
+  std::string text = fmt::format(
+      "Loss added when a layer alone is linear, in nats a token above {:.4f}, on {} windows\n"
+      "layer",
+      table.teacher_loss, table.windows);
+  for (const int64_t M : table.ladder) text += fmt::format("{:>10}", fmt::format("M = {}", M));
+  text += "   largest head\n";
+  for (size_t s = 0; s < table.layers.size(); ++s) {
+    text += fmt::format("{:>5}", s + 1);
+    for (const double added : table.layers[s]) text += fmt::format("{:>10.4f}", added);
+    size_t largest = 0;
+    for (size_t h = 1; h < table.heads[s].size(); ++h)
+      if (table.heads[s][h].back() > table.heads[s][largest].back()) largest = h;
+    text += fmt::format("   {}: {:.4f}\n", largest + 1, table.heads[s][largest].back());
+  }
+  return text;
+}
+
+void run(const SensitivityArguments& options) {
+  if (!options.out.empty()) prepare_place(options.out);
+  const Checkpoint checkpoint(options.model.folder());
+  if (is_linear(checkpoint))
+    fail("{}: is a linear-attention model already; measure its teacher",
+         checkpoint.folder().string());
+  SensitivityTable table;
+  {
+    ProgressBar bar;
+    const DistillText text =
+        split_held_out(options.text.read(checkpoint, bar.progress()), options.held_out);
+    table = from_arguments([&] {
+      return measure_sensitivity(checkpoint, options.coordinates, text.train, options.sensitivity,
+                                 options.device.get(), bar.progress());
+    });
+  }
+  checkpoint.require_unchanged();
+  if (!options.out.empty()) save_sensitivity(options.out, table);
+  if (options.json) return print_json(to_json(table));
+  print(table_text(table));
+}
+
+}  // namespace
+
+Command add_sensitivity(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "sensitivity", "Measure how much loss each layer and head adds when it is linear");
+  const auto options = std::make_shared<SensitivityArguments>();
+  SensitivityOptions& sensitivity = options->sensitivity;
+  options->model.add(*app);
+  options->device.add(*app);
+  options->text.add(*app);
+  add_choice(*app, "--coordinates", options->coordinates,
+             "of the queries and keys that features see");
+  add_choice(*app, "--features", sensitivity.features, "the feature map of the students");
+  CLI::Option* cost =
+      app->add_option("--cost", sensitivity.cost,
+                      "students have C/16, C/4, C and 4C features a head (left out: C is the\n"
+                      "size of a head)")
+          ->type_name("C")
+          ->check(whole_between(1, DimensionPlan::kLargestDimension));
+  app->add_option("--ladder", sensitivity.ladder,
+                  "features a head of the students, such as 8,32,128, instead of --cost")
+      ->type_name("M,M")
+      ->delimiter(',')
+      ->check(whole_between(1, DimensionPlan::kLargestDimension))
+      ->excludes(cost);
+  add_number(*app, "--steps", sensitivity.steps, "optimizer steps of the students", "N",
+             whole_from(0))
+      ->capture_default_str();
+  add_number(*app, "--batch", sensitivity.batch, "windows a step", "B", whole_between(1, 1 << 20))
+      ->capture_default_str();
+  add_number(*app, "--windows", sensitivity.windows,
+             "first windows of the text that the loss is measured on (left out: 8)", "W",
+             whole_from(1));
+  add_number(*app, "--held-out", options->held_out,
+             "last windows of the text that are not touched, as in distill", "T", whole_from(0))
+      ->capture_default_str();
+  app->add_option("--seed", sensitivity.seed, "of features and batches")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(seed_number());
+  add_out(*app, options->out, "save what was measured, for dofla plan", "F");
+  add_json_flag(*app, options->json);
+  app->footer(
+      "Students of several sizes are trained side by side on the same batches. Then each layer in\n"
+      "turn is made linear while all others keep their softmax attention, and the next-token loss\n"
+      "that this adds is measured; a backward through the teacher tells how it is spread over the\n"
+      "heads. The file of --out serves any budget. It gives the plan of distill --strategy\n"
+      "sensitivity if text, --cost, --held-out and --seed are the same.\n\n"
+      "Example:\n"
+      "  dofla sensitivity path/to/gpt2 --data train.jsonl.zst --out sensitivity.json\n"
+      "  dofla plan sensitivity.json --cost 64 --out plan.json\n"
+      "  dofla distill path/to/gpt2 --data train.jsonl.zst --plan plan.json --out gpt2-linear\n\n"
+      "JSON:\n  {\"model\", \"ladder\": [M], \"steps\", \"batch\", \"windows\", \"length\", "
+      "\"text\", \"seed\",\n"
+      "   \"teacher_loss\", \"layers\": [{\"added\": [nats, one for each M], \"heads\": "
+      "[[nats]]}]}");
+  return {app, [options] { run(*options); }};
+}
+
+}  // namespace dofla::cli

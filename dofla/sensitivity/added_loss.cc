@@ -1,0 +1,156 @@
+#include "dofla/sensitivity/added_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "dofla/core/error.h"
+#include "dofla/linear/linear_attention.h"
+#include "dofla/model/finite.h"
+#include "dofla/model/next_token_gradient.h"
+#include "dofla/model/softmax_attention.h"
+#include "dofla/ops/cross_entropy.h"
+
+namespace dofla {
+namespace {
+
+// Softmax attention whose backward shows what it is given.
+class ObservedAttention : public SoftmaxAttention {
+ public:
+  using See = std::function<void(const Heads& heads,
+                                 const Tensor& out,         // [B, T, H, D]
+                                 const Tensor& grad_out)>;  // [B, T, H, D]
+
+  ObservedAttention(const ModelConfig& config, See see)
+      : SoftmaxAttention(config), see_(std::move(see)) {}
+
+  AttentionGradients backward(const Heads& heads, const AttentionTape& tape, const Tensor& grad_out,
+                              const GradientBuffers& buffers) const override {
+    see_(heads, tape.out, grad_out);
+    return SoftmaxAttention::backward(heads, tape, grad_out, buffers);
+  }
+
+ private:
+  See see_;
+};
+
+// Sums over the windows of the gradient times the change g·δ of a head's output: its squares
+// position by position, and the squares of its sums over whole windows.
+struct Changes {
+  double positions = 0;
+  double windows = 0;
+
+  // The first takes the errors of positions as independent, the second as they come but with a
+  // single number a window: the mean of both, of their logarithms.
+  double size() const { return std::sqrt(positions * windows); }
+};
+
+// Adds the changes of one window to those of its heads.
+void add_changes(const Tensor& from, const Tensor& to, const Tensor& grad,  // [1, T, H, D]
+                 std::vector<Changes>& heads) {
+  const int64_t tokens = from.size(1), query_heads = from.size(2), size = from.size(3);
+  const int64_t group = query_heads / static_cast<int64_t>(heads.size());
+  for (size_t head = 0; head < heads.size(); ++head) {
+    double sum = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      // The query heads that share a state lie together.
+      const int64_t begin = (t * query_heads + static_cast<int64_t>(head) * group) * size;
+      double product = 0;
+      for (int64_t i = begin; i < begin + group * size; ++i)
+        product += double{grad.data<float>()[i]} *
+                   (double{to.data<float>()[i]} - double{from.data<float>()[i]});
+      sum += product;
+      heads[head].positions += product * product;
+    }
+    heads[head].windows += sum * sum;
+  }
+}
+
+Tensor here(const Tensor& tensor) {
+  return tensor.to(Device()).to(DType::kF32);
+}
+
+std::vector<double> shares_of(const std::vector<Changes>& heads) {
+  double sum = 0;
+  for (const Changes& head : heads) sum += head.size();
+  std::vector<double> shares;
+  for (const Changes& head : heads)  // without any change all are alike
+    shares.push_back(sum > 0 ? head.size() / sum : 1 / static_cast<double>(heads.size()));
+  return shares;
+}
+
+}  // namespace
+
+double mean_loss(const Transformer& model, const Tensor& ids) {
+  constexpr int64_t kAtOnce = 8;  // windows whose activations are in memory
+  require(ids.rank() == 2 && ids.size(1) >= 2, "mean_loss: {} tokens predict nothing",
+          to_string(ids.shape()));
+  const int64_t windows = ids.size(0), tokens = ids.size(1), width = model.config().width;
+  double sum = 0;
+  for (int64_t begin = 0; begin < windows; begin += kAtOnce) {
+    const Tensor batch = ids.slice(begin, std::min(begin + kAtOnce, windows));
+    const int64_t rows = batch.count();
+    const Tensor hidden = model.forward(batch).reshape({rows, width});
+    for (int64_t first = 0; first < rows; first += tokens) {
+      const int64_t last = first + tokens - 1;  // predicts nothing
+      const Tensor targets = batch.reshape({rows}).slice(first + 1, last + 1);
+      const Tensor losses =
+          cross_entropy(hidden.slice(first, last), model.weights().head, targets).to(Device());
+      for (int64_t i = 0; i < losses.count(); ++i) sum += losses.data<float>()[i];
+    }
+    if (!std::isfinite(sum)) fail_not_finite(model, batch, "the loss");
+  }
+  return sum / static_cast<double>(windows * (tokens - 1));
+}
+
+std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
+                                         const Tensor& ids, double teacher_loss) {
+  std::vector<double> added(features.layers.size(), 0);
+  for (size_t layer = 0; layer < added.size(); ++layer) {
+    if (features.layers[layer].empty()) continue;
+    const auto at = static_cast<int64_t>(layer);
+    auto linear = std::make_unique<LinearAttention>(features.layers[layer].to(teacher.device()));
+    std::unique_ptr<Attention> softmax = teacher.exchange_attention(at, std::move(linear));
+    added[layer] = mean_loss(teacher, ids) - teacher_loss;
+    teacher.exchange_attention(at, std::move(softmax));
+  }
+  return added;
+}
+
+std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
+                                                          const std::vector<FeatureSet>& sets,
+                                                          const Tensor& ids) {
+  const int64_t layers = teacher.config().layers;
+  std::vector<std::unique_ptr<Attention>> own;
+  std::vector<std::vector<std::vector<Changes>>> changes(static_cast<size_t>(layers));
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const auto at = static_cast<size_t>(layer);
+    for (const FeatureSet& set : sets) changes[at].emplace_back(set.layers[at].counts.size());
+    const auto see = [&, at](const Heads& heads, const Tensor& out, const Tensor& grad_out) {
+      const Tensor softmax = here(out), grad = here(grad_out);
+      for (size_t set = 0; set < sets.size(); ++set)
+        add_changes(softmax,
+                    here(linear_attention(heads.q, heads.k, heads.v, sets[set].layers[at])), grad,
+                    changes[at][set]);
+    };
+    own.push_back(teacher.exchange_attention(
+        layer, std::make_unique<ObservedAttention>(teacher.config(), see)));
+  }
+  Gradients none;  // of weights and features: only what passes through the attention is wanted
+  for (int64_t b = 0; b < ids.size(0); ++b)
+    next_token_gradient(teacher, ids.slice(b, b + 1), true, none);
+
+  std::vector<std::vector<std::vector<double>>> shares;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const auto at = static_cast<size_t>(layer);
+    teacher.exchange_attention(layer, std::move(own[at]));
+    auto& heads = shares.emplace_back(changes[at].front().size());
+    for (const std::vector<Changes>& set : changes[at]) {
+      const std::vector<double> of_set = shares_of(set);
+      for (size_t head = 0; head < heads.size(); ++head) heads[head].push_back(of_set[head]);
+    }
+  }
+  return shares;
+}
+
+}  // namespace dofla

@@ -1,0 +1,29 @@
+// The loss that linear attention adds: exactly for a layer, by one backward for the heads of a
+// layer (docs/sensitivity.md).
+#pragma once
+
+#include <vector>
+
+#include "dofla/features/feature_set.h"
+#include "dofla/model/transformer.h"
+
+namespace dofla {
+
+// The mean next-token loss of equally long windows.
+double mean_loss(const Transformer& model, const Tensor& ids);  // [B, T], I64
+
+// What every layer adds to the teacher's loss when it alone has these features and the others keep
+// their softmax attention. One forward a layer; 0 for a layer without features. The teacher's
+// attention is exchanged meanwhile and its own again when this returns.
+std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
+                                         const Tensor& ids,  // [B, T], I64
+                                         double teacher_loss);
+
+// What every head contributes to that of its layer, for several sets of features at once: shares,
+// [layers, heads, sets], that add up to 1 over the heads of a layer. One forward and backward of
+// the teacher a window. Query heads that share their features count as one.
+std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
+                                                          const std::vector<FeatureSet>& sets,
+                                                          const Tensor& ids);  // [B, T], I64
+
+}  // namespace dofla

@@ -1,0 +1,145 @@
+#include "dofla/sensitivity/measure.h"
+
+#include <algorithm>
+
+#include "dofla/core/error.h"
+#include "dofla/distill/pair_init.h"
+#include "dofla/dof/measure.h"
+#include "dofla/plan/allocate.h"
+#include "dofla/sensitivity/added_loss.h"
+#include "dofla/sensitivity/side_by_side.h"
+
+namespace dofla {
+namespace {
+
+constexpr int64_t kWindows = 8;
+
+void require_ladder(const std::vector<int64_t>& ladder) {
+  require(ladder.size() >= 2, "ladder: expected at least two numbers of features, found {}",
+          ladder.size());
+  for (size_t i = 0; i < ladder.size(); ++i)
+    require(ladder[i] >= 1 && ladder[i] <= DimensionPlan::kLargestDimension &&
+                (i == 0 || ladder[i] > ladder[i - 1]),
+            "ladder: expected whole numbers from 1 to {} that grow, found {}",
+            DimensionPlan::kLargestDimension, ladder[i]);
+}
+
+Tensor first_windows(const std::vector<TokenIds>& text, int64_t count) {
+  const auto length = static_cast<int64_t>(text.front().size());
+  Tensor ids({count, length}, DType::kI64);
+  for (int64_t b = 0; b < count; ++b)
+    std::copy_n(text[static_cast<size_t>(b)].data(), length, ids.data<int64_t>() + b * length);
+  return ids;
+}
+
+// Features of every M of the ladder at pairs that attend to each other, as distill draws them; the
+// teacher runs once for all.
+std::vector<FeatureSet> draw_features(const Transformer& teacher, const std::vector<TokenIds>& text,
+                                      const SensitivityTable& table, FeatureMap map) {
+  const int64_t sequences = std::min(kDofSequences, static_cast<int64_t>(text.size()));
+  std::vector<PairSampler> samplers;
+  for (const int64_t M : table.ladder)
+    samplers.emplace_back(fixed_plan(table.model, M, table.feature_heads), sequences, table.seed);
+  ForwardOptions forward;
+  forward.heads_only = true;
+  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
+    for (PairSampler& sampler : samplers) sampler.offer(layer, q, k);
+  };
+  for (int64_t i = 0; i < sequences; ++i)
+    teacher.forward(to_tensor(text[static_cast<size_t>(i)]), forward);
+  std::vector<FeatureSet> sets;
+  for (const PairSampler& sampler : samplers)
+    sets.push_back(sampler.features(map).to(teacher.device()));
+  return sets;
+}
+
+std::vector<FeatureSet> train_ladder(const Transformer& teacher, const std::vector<TokenIds>& text,
+                                     const SensitivityTable& table, FeatureMap map,
+                                     const Progress& progress) {
+  std::vector<FeatureSet> sets = draw_features(teacher, text, table, map);
+  if (table.steps == 0) return sets;
+  const Recipe recipe = make_recipe({.features = map, .steps = table.steps});
+  SideBySide students(teacher, std::move(sets), std::get<FeatureLossOptions>(recipe.loss),
+                      recipe.train);
+  ShuffledBatches batches(text, table.batch, table.seed);
+  for (int64_t step = 0; step < table.steps; ++step) {
+    students.step(batches.at(step));
+    report(progress, {"train the ladder", step + 1, table.steps, "steps"});
+  }
+  std::vector<FeatureSet> trained;
+  for (size_t i = 0; i < students.size(); ++i) trained.push_back(students.trainer(i).features());
+  return trained;
+}
+
+}  // namespace
+
+std::vector<int64_t> ladder_around(int64_t cost) {
+  std::vector<int64_t> ladder;
+  for (const int64_t M : {cost / 16, cost / 4, cost, 4 * cost})
+    if (const int64_t rung = std::clamp<int64_t>(M, 1, DimensionPlan::kLargestDimension);
+        ladder.empty() || rung > ladder.back())
+      ladder.push_back(rung);
+  return ladder;
+}
+
+SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
+                                     const std::vector<TokenIds>& text,
+                                     const SensitivityOptions& options, const Device& device,
+                                     const Progress& progress) {
+  const ModelConfig& config = checkpoint.config();
+  const auto available = static_cast<int64_t>(text.size());
+  const int64_t cost = options.cost.value_or(config.head_size);
+  SensitivityTable table;
+  table.model = identity_of(config);
+  table.feature_heads = feature_heads(options.features, config.heads, config.kv_heads);
+  table.ladder = options.ladder.empty() ? ladder_around(cost) : options.ladder;
+  table.steps = options.steps;
+  table.batch = options.batch;
+  table.windows = options.windows.value_or(std::min(kWindows, available));
+  table.seed = options.seed;
+  require_ladder(table.ladder);
+  require(available > 0 && table.steps >= 0 && table.batch >= 1 && table.windows >= 1,
+          "measure_sensitivity: {} windows of text, {} steps of {}, measured on {}", available,
+          table.steps, table.batch, table.windows);
+  if (table.windows > available)
+    fail(
+        "the loss is to be measured on {} windows, but the training text has {}: give more text, "
+        "or ask for fewer windows",
+        table.windows, available);
+  table.length = static_cast<int64_t>(text.front().size());
+  table.text = fingerprint_of(text);
+
+  Transformer teacher(checkpoint, device);
+  const Tensor ids = first_windows(text, table.windows);
+  table.teacher_loss = mean_loss(teacher, ids);
+  const std::vector<FeatureSet> sets =
+      train_ladder(teacher, text, table, options.features, progress);
+  table.layers.resize(static_cast<size_t>(config.layers));
+  int64_t done = 0;
+  for (const FeatureSet& set : sets) {
+    const std::vector<double> added = loss_added_by_layers(teacher, set, ids, table.teacher_loss);
+    for (size_t s = 0; s < added.size(); ++s) table.layers[s].push_back(added[s]);
+    report(progress, {"loss added", ++done, static_cast<int64_t>(sets.size()), "students"});
+  }
+  table.heads = head_shares(teacher, sets, ids);
+  for (size_t s = 0; s < table.heads.size(); ++s)
+    for (SensitivityTable::Curve& head : table.heads[s])
+      for (size_t i = 0; i < head.size(); ++i) head[i] *= table.layers[s][i];
+  return table;
+}
+
+SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, Coordinates coordinates,
+                                     const std::vector<TokenIds>& text,
+                                     const SensitivityOptions& options, const Device& device,
+                                     const Progress& progress) {
+  const auto count = std::min(static_cast<size_t>(kDofSequences), text.size());
+  const CoordinateSet chosen = measure_coordinates(
+      Transformer(checkpoint, device),
+      {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count)}, coordinates, progress);
+  SensitivityTable table =
+      measure_sensitivity(in_coordinates(checkpoint, chosen), text, options, device, progress);
+  table.coordinates = coordinates;
+  return table;
+}
+
+}  // namespace dofla

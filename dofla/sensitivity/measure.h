@@ -1,0 +1,41 @@
+// The sensitivity stage: a teacher and its training text in, a SensitivityTable out.
+#pragma once
+
+#include "dofla/checkpoint/checkpoint.h"
+#include "dofla/core/progress.h"
+#include "dofla/data/batches.h"
+#include "dofla/distill/recipe.h"
+#include "dofla/sensitivity/sensitivity_table.h"
+
+namespace dofla {
+
+struct SensitivityOptions {
+  FeatureMap features = make_recipe().features;
+  std::vector<int64_t> ladder = {};  // M of the students; empty: ladder_around(cost)
+  std::optional<int64_t> cost = {};  // left out: the head size
+  int64_t steps = 30;                // that the students are trained
+  int64_t batch = 2;                 // windows a step
+  std::optional<int64_t> windows =
+      {};             // that the loss is measured on; left out: 8 or all there are
+  uint64_t seed = 0;  // of features and batches
+};
+
+std::vector<int64_t> ladder_around(int64_t cost);  // C/16, C/4, C, 4C
+
+// Trains a student of every M side by side with the defaults of distill (make_recipe()), all heads
+// alike, and measures on the first windows of the text what their layers and heads add to the loss.
+// Throws Error if there are fewer windows than asked for, and std::invalid_argument on options that
+// make no sense.
+SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
+                                     const std::vector<TokenIds>& text,  // equally long
+                                     const SensitivityOptions& options, const Device& device = {},
+                                     const Progress& progress = {});
+
+// The same in these coordinates, which are chosen by the first windows of the text, as distill
+// does.
+SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, Coordinates coordinates,
+                                     const std::vector<TokenIds>& text,
+                                     const SensitivityOptions& options, const Device& device = {},
+                                     const Progress& progress = {});
+
+}  // namespace dofla

@@ -1,0 +1,43 @@
+// What linear attention costs where: the next-token loss that a single layer or head adds when it
+// alone is linear, for students of several sizes. One file serves any budget (docs/sensitivity.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dofla/core/json.h"
+#include "dofla/features/coordinates.h"
+#include "dofla/model/identity.h"
+
+namespace dofla {
+
+struct SensitivityTable {
+  using Curve = std::vector<double>;  // loss added, in nats a token, for every M of the ladder
+
+  ModelIdentity model;
+  int64_t feature_heads = 0;  // heads of a layer that have features: key heads; 0: all query heads
+  Coordinates coordinates = Coordinates::kRaw;  // of the queries and keys
+  std::vector<int64_t> ladder;                  // M of the students, at least two and growing
+  int64_t steps = 0;  // that each of them was trained, on `batch` windows a step
+  int64_t batch = 0;
+  int64_t windows = 0;  // of training text, that the loss was measured on
+  int64_t length = 0;   // tokens of a window
+  std::string text;     // fingerprint of the training text
+  uint64_t seed = 0;
+  double teacher_loss = 0;                // on these windows
+  std::vector<Curve> layers;              // [layers], measured
+  std::vector<std::vector<Curve>> heads;  // [layers, heads]; those of a layer add up to its curve
+
+  int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
+};
+
+// {"format":"dofla.sensitivity",…,"layers":[{"added":[…],"heads":[[…]]}]}. Reading trusts nothing
+// in the file and throws Error "where: …".
+Json to_json(const SensitivityTable& table);
+void save_sensitivity(const fs::path& path, const SensitivityTable& table);
+bool is_sensitivity(const Json& json);  // whether it says so
+SensitivityTable read_sensitivity(const Json& json, const std::string& where);
+SensitivityTable load_sensitivity(const fs::path& path);
+
+}  // namespace dofla

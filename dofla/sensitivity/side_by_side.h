@@ -1,0 +1,38 @@
+// Features of several sizes, trained on the same batches: the teacher runs once for all of them.
+#pragma once
+
+#include <vector>
+
+#include "dofla/distill/train.h"
+
+namespace dofla {
+
+class SideBySide {
+ public:
+  // The teacher must live as long as this.
+  SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts,
+             const FeatureLossOptions& loss, const TrainOptions& options);
+  SideBySide(const SideBySide&) = delete;
+
+  // One optimizer step of every set on a batch of token ids [B, T].
+  void step(const Tensor& ids);
+
+  size_t size() const { return trainers_.size(); }
+  const FeatureTrainer& trainer(size_t set) const { return trainers_[set]; }
+
+ private:
+  // A trainer that is within its step and waits for the losses of its layers.
+  struct Waiting {
+    const FeatureSet* features;
+    const Objective::Take* take;
+  };
+
+  void run_teacher(const Tensor& ids) const;
+
+  const Transformer& teacher_;
+  FeatureLossOptions loss_;
+  std::vector<FeatureTrainer> trainers_;
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace dofla

@@ -1,0 +1,79 @@
+#include "dofla/sensitivity/sensitivity_table.h"
+
+#include <cmath>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/sensitivity_table.h"
+
+namespace dofla {
+namespace {
+
+class SensitivityFile : public testing::Test {
+ protected:
+  void expect_refused(const std::function<void(Json&)>& damage, std::string_view part) const {
+    Json json = to_json(test::small_sensitivity());
+    damage(json);
+    write_whole(path_, json.dump());
+    test::expect_error([&] { load_sensitivity(path_); }, {path_.string(), part});
+  }
+
+  const test::ScratchFolder scratch_;
+  const fs::path path_ = scratch_.path() / "sensitivity.json";
+};
+
+TEST_F(SensitivityFile, ComesBackAsItWas) {
+  const SensitivityTable table = test::small_sensitivity();
+  save_sensitivity(path_, table);
+  const SensitivityTable back = load_sensitivity(path_);
+  EXPECT_EQ(back.model, table.model);
+  EXPECT_EQ(back.ladder, table.ladder);
+  EXPECT_EQ(back.steps, table.steps);
+  EXPECT_EQ(back.batch, table.batch);
+  EXPECT_EQ(back.windows, table.windows);
+  EXPECT_EQ(back.length, table.length);
+  EXPECT_EQ(back.text, table.text);
+  EXPECT_EQ(back.seed, table.seed);
+  EXPECT_EQ(back.teacher_loss, table.teacher_loss);
+  EXPECT_EQ(back.layers, table.layers);
+  EXPECT_EQ(back.heads, table.heads);
+  EXPECT_TRUE(is_sensitivity(to_json(table)));
+  EXPECT_FALSE(is_sensitivity(Json::parse(R"({"format": "dofla.dof"})")));
+  EXPECT_FALSE(is_sensitivity(Json::array()));
+}
+
+TEST_F(SensitivityFile, RefusesDamage) {
+  expect_refused([](Json& j) { j["version"] = 2; }, "newer dofla");
+  expect_refused([](Json& j) { j["format"] = "dofla.dof"; }, "dofla.sensitivity");
+  for (const char* field :
+       {"model", "ladder", "steps", "batch", "windows", "length", "seed", "teacher_loss", "layers"})
+    expect_refused([&](Json& j) { j.erase(field); }, field);
+  expect_refused([](Json& j) { j["ladder"] = {8}; }, "ladder");
+  expect_refused([](Json& j) { j["ladder"] = {8, 2}; }, "that grow");
+  expect_refused([](Json& j) { j["ladder"] = {-2, 8}; }, "ladder");
+  expect_refused([](Json& j) { j["ladder"] = {2, 1 << 21}; }, "ladder");
+  expect_refused([](Json& j) { j["ladder"] = {2, 4, 8}; }, "expected 3 losses");
+  expect_refused([](Json& j) { j["steps"] = -1; }, "steps");
+  expect_refused([](Json& j) { j["seed"] = -1; }, "seed");
+  expect_refused([](Json& j) { j["layers"].push_back(j["layers"][0]); },
+                 "expected 2 entries, found 3");
+  expect_refused([](Json& j) { j["layers"][1].erase("added"); }, "layer 2: added: missing");
+  expect_refused([](Json& j) { j["layers"][1]["added"] = {1}; }, "layer 2: added: expected 2");
+  expect_refused([](Json& j) { j["layers"][0]["heads"].erase(1); }, "layer 1: heads");
+  expect_refused([](Json& j) { j["layers"][0]["heads"][1] = 3; }, "layer 1, head 2");
+  // NaN is written as null.
+  expect_refused([](Json& j) { j["layers"][0]["heads"][1][0] = std::nan(""); },
+                 "layer 1, head 2: expected a number, found null");
+}
+
+TEST_F(SensitivityFile, RefusesAFileCutShort) {
+  const std::string whole = to_json(test::small_sensitivity()).dump();
+  write_whole(path_, whole.substr(0, whole.size() - 5));
+  test::expect_error([&] { load_sensitivity(path_); }, {"not valid JSON"});
+}
+
+}  // namespace
+}  // namespace dofla
