@@ -57,21 +57,12 @@ __device__ __forceinline__ void load_sums_again(StageRound<kLanes>& round, const
   });
 }
 
-// Where the ring and the buffers of results stand.
-struct RingPlace {
-  RingBuffer ring;
-  int buffer;
-};
-
 // One key head with all its query heads: first the state moves on, round by round, then the queries
-// look at it, one head after the other. Their directions follow each other in the ring. A call of
-// its own, with the ring by value: the other stages keep their registers.
+// look at it, one head after the other. Their directions follow each other in the ring.
 template <int kLanes>
-__device__ __noinline__ RingPlace compute_group_attention(
-    const AttentionStage& s, int state, int64_t position, Tag tag, RingPlace place,
+__device__ __forceinline__ void compute_group_attention(
+    const AttentionStage& s, int state, int64_t position, Tag tag, RingBuffer& ring, int& buffer,
     FoundByWarps<StageBlock::kConsumerWarps, kLanes> (&found_in)[2]) {
-  RingBuffer& ring = place.ring;
-  int& buffer = place.buffer;
   using Round = StageRound<kLanes>;
   Round round;
   const auto [first, count] = features_of(s, state);
@@ -116,48 +107,52 @@ __device__ __noinline__ RingPlace compute_group_attention(
     if (const int c = threadIdx.x; c < s.width)
       publish(s.y, s.heads * s.width, (head + i) * s.width + c, by_warps.attended(c), tag);
   }
-  return place;
 }
 
+// One query head with features of its own.
 template <int kLanes>
-__device__ __forceinline__ void compute_attention(
-    const AttentionStage& s, int64_t position, Tag tag, RingBuffer& ring, int& buffer,
+__device__ __forceinline__ void compute_head_attention(
+    const AttentionStage& s, int h, int64_t position, Tag tag, RingBuffer& ring, int& buffer,
     FoundByWarps<StageBlock::kConsumerWarps, kLanes> (&found_in)[2]) {
   StageRound<kLanes> round;
+  const auto [first, count] = features_of(s, h);
+  load_round(round, s, first, count, ring);
+  const LanePlacement<kLanes> placement(s, round.column(), position);
+  StepToken token = await_token<kLanes>(s, h, round.column(), placement, tag);
+  token.log_count = logf(static_cast<float>(count));
+  Found found;
 #pragma unroll 1
-  for (int h = first_state(); h < states_of(s); h += gridDim.x) {
-    if (s.u != nullptr) {
-      const RingPlace place =
-          compute_group_attention<kLanes>(s, h, position, tag, {ring, buffer}, found_in);
-      ring = place.ring, buffer = place.buffer;
-      continue;
-    }
-    const auto [first, count] = features_of(s, h);
-    load_round(round, s, first, count, ring);
-    const LanePlacement<kLanes> placement(s, round.column(), position);
-    StepToken token = await_token<kLanes>(s, h, round.column(), placement, tag);
-    token.log_count = logf(static_cast<float>(count));
-    Found found;
-#pragma unroll 1
-    for (int start = 0; start < count; start += round.kCount) {
-      if (start > 0) load_round(round, s, first + start, count - start, ring);
-      round.advance(token);
-      round.look(token, count - start, found);
-      if (start + round.kCount >= count) break;
-      round.store(s.sums, first + start, count - start, s.width, true);
-      end_step();
-      buffer ^= 1;
-      ring.next();
-    }
-    FoundByWarps<StageBlock::kConsumerWarps, kLanes>& by_warps = found_in[buffer];
-    by_warps.put(found);
+  for (int start = 0; start < count; start += round.kCount) {
+    if (start > 0) load_round(round, s, first + start, count - start, ring);
+    round.advance(token);
+    round.look(token, count - start, found);
+    if (start + round.kCount >= count) break;
+    round.store(s.sums, first + start, count - start, s.width, true);
     end_step();
     buffer ^= 1;
     ring.next();
-    if (const int i = threadIdx.x; i < s.width)
-      publish(s.y, s.heads * s.width, h * s.width + i, by_warps.attended(i), tag);
-    const int last = (count - 1) / round.kCount * round.kCount;
-    round.store(s.sums, first + last, count - last, s.width, true);
+  }
+  FoundByWarps<StageBlock::kConsumerWarps, kLanes>& by_warps = found_in[buffer];
+  by_warps.put(found);
+  end_step();
+  buffer ^= 1;
+  ring.next();
+  if (const int i = threadIdx.x; i < s.width)
+    publish(s.y, s.heads * s.width, h * s.width + i, by_warps.attended(i), tag);
+  const int last = (count - 1) / round.kCount * round.kCount;
+  round.store(s.sums, first + last, count - last, s.width, true);
+}
+
+template <int kLanes, bool kUntied>
+__device__ __forceinline__ void compute_attention(
+    const AttentionStage& s, int64_t position, Tag tag, RingBuffer& ring, int& buffer,
+    FoundByWarps<StageBlock::kConsumerWarps, kLanes> (&found_in)[2]) {
+#pragma unroll 1
+  for (int state = first_state(); state < states_of(s); state += gridDim.x) {
+    if constexpr (kUntied)
+      compute_group_attention<kLanes>(s, state, position, tag, ring, buffer, found_in);
+    else
+      compute_head_attention<kLanes>(s, state, position, tag, ring, buffer, found_in);
   }
 }
 

@@ -74,6 +74,7 @@ struct StageList {
   int32_t count;
   int32_t widest_head;
   int32_t most_warp_inputs;  // of all products
+  bool untied;               // whether features are, in all stages of attention
 };
 
 // Divides a product among blocks and warps; false where it does not fit. Inputs are whole packs of

@@ -24,7 +24,7 @@ struct Shared {
   FoundByWarps<StageBlock::kConsumerWarps, kLanes> found[2];
 };
 
-template <int kLanes>
+template <int kLanes, bool kUntied>
 __device__ void run_consumers(const Arguments& a, RingBuffer& ring, StageReader& reader,
                               Shared<kLanes>& shared) {
   int buffer = 0;
@@ -35,7 +35,8 @@ __device__ void run_consumers(const Arguments& a, RingBuffer& ring, StageReader&
       const ProductStage product = stage->product;  // in registers
       compute_product(product, a.tag, ring, buffer, shared.product, parts);
     } else if (stage->kind == Stage::Kind::kAttention)
-      compute_attention<kLanes>(stage->attention, a.position, a.tag, ring, buffer, shared.found);
+      compute_attention<kLanes, kUntied>(stage->attention, a.position, a.tag, ring, buffer,
+                                         shared.found);
     else
       compute_embedding(stage->embed, a.id, a.position, a.tag);
   }
@@ -65,7 +66,8 @@ __device__ void run_epilogue(Tag tag, StageReader& reader, ProductShared& shared
   }
 }
 
-template <int kWidth>
+// Untied features have a kernel of their own: tied ones keep their registers.
+template <int kWidth, bool kUntied>
 __global__ void __launch_bounds__(StageBlock::kThreads, 1)
     run_stages(const __grid_constant__ Arguments a) {
 #if __CUDA_ARCH__ >= 900
@@ -85,7 +87,7 @@ __global__ void __launch_bounds__(StageBlock::kThreads, 1)
   else if (warp == StageBlock::kEpilogueWarp)
     run_epilogue<kLanes>(a.tag, reader, shared.product);
   else
-    run_consumers<kLanes>(a, ring, reader, shared);
+    run_consumers<kLanes, kUntied>(a, ring, reader, shared);
 #endif
 }
 
@@ -161,8 +163,9 @@ cudaError_t launch_stage_list(const StageList& list, int64_t id, int64_t positio
     if (slots < RingSlots::kFewest) return cudaErrorInvalidValue;
     const size_t bytes =
         static_cast<size_t>(slots) * RingSlots::kBytes + bytes_besides_slots<kWidth>(list);
+    const auto kernel = list.untied ? run_stages<kWidth, true> : run_stages<kWidth, false>;
     const cudaError_t status = cudaFuncSetAttribute(
-        run_stages<kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
     if (status != cudaSuccess) return status;
     // All blocks must run at the same time: they wait for each other.
     cudaLaunchAttribute together = {};
@@ -175,8 +178,7 @@ cudaError_t launch_stage_list(const StageList& list, int64_t id, int64_t positio
     configuration.stream = stream;
     configuration.attrs = &together;
     configuration.numAttrs = 1;
-    return cudaLaunchKernelEx(&configuration, run_stages<kWidth>,
-                              Arguments{list, id, position, tag, slots});
+    return cudaLaunchKernelEx(&configuration, kernel, Arguments{list, id, position, tag, slots});
   });
 }
 

@@ -107,11 +107,15 @@ Tensor StageProgram::linear_attention_step(const Tensor& q, const Tensor& k, con
 }
 
 bool StageProgram::finish() {
+  const AttentionStage* attention = nullptr;  // the first one
   for (const Stage& stage : stages_) {
     if (stage.kind == Stage::Kind::kProduct)
       list_.most_warp_inputs = std::max(list_.most_warp_inputs, stage.product.warp_inputs);
-    if (stage.kind == Stage::Kind::kAttention)
-      list_.widest_head = std::max(list_.widest_head, stage.attention.width);
+    if (stage.kind != Stage::Kind::kAttention) continue;
+    list_.widest_head = std::max(list_.widest_head, stage.attention.width);
+    const bool untied = stage.attention.u != nullptr, first = attention == nullptr;
+    if (first) attention = &stage.attention, list_.untied = untied;
+    fits_ = fits_ && list_.untied == untied;
   }
   list_.widest_head = std::max(list_.widest_head, 1);
   list_.count = static_cast<int32_t>(stages_.size());
