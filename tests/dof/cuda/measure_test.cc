@@ -52,8 +52,9 @@ TEST_F(CudaMeasureDof, GivesTheDegreesOfFreedomOfTheSpectra) {
     DofTable expected = found;
     expected.lambdas.clear();
     expected.values.clear();
-    add_spectra(sample_on_cpu(teacher, sequences, {.samples = 50, .draws = 2, .seed = 4}),
-                expected);
+    const SampleOptions sampled = {
+        .samples = 50, .draws = 2, .seed = 4, .heads = found.heads_in_layer()};
+    add_spectra(sample_on_cpu(teacher, sequences, sampled), expected);
     const auto at_smallest = degrees_of_freedom(expected, expected.smallest_lambda);
     for (const double lambda : found.lambdas) {
       const auto rows = degrees_of_freedom(found, lambda),
