@@ -29,6 +29,7 @@ struct DistillArguments {
   LambdaOption lambda;
   std::string plan, start;
   AllocateOptions allocate;
+  std::optional<PlanStrategy> strategy;
   std::optional<Coordinates> coordinates;
   std::optional<int64_t> samples;
   RecipeOptions recipe;
@@ -41,6 +42,15 @@ struct DistillArguments {
 DistillText read_text(const DistillArguments& options, const Checkpoint& checkpoint,
                       const Progress& progress) {
   return split_held_out(options.text.read(checkpoint, progress), options.held_out);
+}
+
+// Measured sensitivity gives the better plans. It has none for features that it does not train, and
+// options of degrees of freedom ask for those.
+PlanStrategy strategy_of(const DistillArguments& options) {
+  const bool dof = options.lambda.value() || options.samples || options.allocate.power;
+  const PlanStrategy left_out =
+      dof || !takes_init(options.recipe.features) ? PlanStrategy::kDof : PlanStrategy::kSensitivity;
+  return options.strategy.value_or(left_out);
 }
 
 // The job that the arguments ask for.
@@ -56,7 +66,9 @@ DistillOptions make_job(const DistillArguments& options) {
   } else if (!options.plan.empty()) {
     job.plan = load_dimension_plan(options.plan);
   } else {
-    job.plan = options.allocate;
+    AllocateOptions allocate = options.allocate;
+    allocate.strategy = strategy_of(options);
+    job.plan = allocate;
   }
   if (options.lambda.value() || options.samples) {
     DofOptions& dof = job.dof.emplace();
@@ -136,8 +148,11 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
                                      "features a head on average (left out: the size of a head)")
                           ->type_name("C")
                           ->check(whole_between(1, DimensionPlan::kLargestDimension));
-  CLI::Option* strategy = add_choice(app, "--strategy", options.allocate.strategy,
-                                     "how the features are spread over the layers");
+  CLI::Option* strategy =
+      add_choice(app, "--strategy", options.strategy,
+                 fmt::format("how the features are spread over layers and heads (left out: {};\n"
+                             "{} with its options, and for performer and dijiang)",
+                             name(PlanStrategy::kSensitivity), name(PlanStrategy::kDof)));
   CLI::Option* power = app.add_option("--power", options.allocate.power,
                                       "of the degrees of freedom, for dof-head (left out: 1)")
                            ->type_name("P")
@@ -250,15 +265,16 @@ Command add_distill(CLI::App& program) {
   add_training_options(*app, *options);
   add_json_flag(*app, options->json);
   app->footer(
-      "The degrees of freedom of every head are measured (with --strategy sensitivity the loss "
-      "that\n"
-      "each adds, as dofla sensitivity does), turned into a plan, the features trained\n"
-      "layer by layer on the teacher's own queries and keys (with --loss direct, all together on "
-      "the\n"
-      "next token; with performer not at all), and the student compared with its\n"
+      "What each head adds to the loss when it is linear is measured, as dofla sensitivity does "
+      "(with\n"
+      "--strategy dof the degrees of freedom), turned into a plan, the features trained\n"
+      "layer by layer on the teacher's own queries and keys (with --loss direct and kl all "
+      "together;\n"
+      "with performer not at all), and the student compared with its\n"
       "teacher on windows that it was not trained on. DIR is a complete model folder that "
       "inspect,\n"
-      "evaluate and generate take, with dof.json, plan.json and report.html. While training, the\n"
+      "evaluate and generate take, with plan.json, what it was made from, and report.html. While "
+      "training, the\n"
       "run is kept in DIR.training: after an interruption of any kind, --resume with the same\n"
       "options goes on, on the device that it began on, and ends in the same features.\n\n"
       "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n\n"

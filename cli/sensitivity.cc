@@ -96,7 +96,7 @@ Command add_sensitivity(CLI::App& program) {
   add_number(*app, "--batch", sensitivity.batch, "windows a step", "B", whole_between(1, 1 << 20))
       ->capture_default_str();
   add_number(*app, "--windows", sensitivity.windows,
-             "first windows of the text that the loss is measured on (left out: 8)", "W",
+             "first windows of the text that the loss is measured on (left out: 4)", "W",
              whole_from(1));
   add_number(*app, "--held-out", options->held_out,
              "last windows of the text that are not touched, as in distill", "T", whole_from(0))

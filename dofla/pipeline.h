@@ -44,7 +44,8 @@ StudentFeatures load_student_features(const fs::path& folder);
 struct DistillOptions {
   // How many features each head gets: allocated by degrees of freedom or measured sensitivity, as a
   // plan has it, or as a student has it, whose features are then trained further.
-  std::variant<AllocateOptions, DimensionPlan, StudentFeatures> plan = AllocateOptions();
+  std::variant<AllocateOptions, DimensionPlan, StudentFeatures> plan =
+      AllocateOptions{.strategy = PlanStrategy::kSensitivity};
   // Of the queries and keys that degrees of freedom, features and losses see; left out:
   // kCoordinates, or those of the student to go on from.
   std::optional<Coordinates> coordinates = {};

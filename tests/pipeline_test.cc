@@ -51,6 +51,8 @@ TEST(DistillOptions, DegreesOfFreedomHaveOptionsOnlyWhereTheyAreMeasured) {
   DistillOptions options;
   require_sound(options);
   options.dof = DofOptions();
+  expect_contradiction(options, "have no effect");  // by sensitivity, where nothing else is said
+  options.plan = AllocateOptions();
   require_sound(options);
   const DimensionPlan plan = fixed_plan({"gpt2", 1, 1, 4}, 4);
   for (const auto& given :

@@ -12,7 +12,7 @@
 namespace dofla {
 namespace {
 
-constexpr int64_t kWindows = 8;
+constexpr int64_t kWindows = 4;
 
 void require_ladder(const std::vector<int64_t>& ladder) {
   require(ladder.size() >= 2, "ladder: expected at least two numbers of features, found {}",

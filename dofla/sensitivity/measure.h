@@ -13,10 +13,10 @@ struct SensitivityOptions {
   FeatureMap features = make_recipe().features;
   std::vector<int64_t> ladder = {};  // M of the students; empty: ladder_around(cost)
   std::optional<int64_t> cost = {};  // left out: the head size
-  int64_t steps = 30;                // that the students are trained
+  int64_t steps = 12;                // that the students are trained
   int64_t batch = 2;                 // windows a step
   std::optional<int64_t> windows =
-      {};             // that the loss is measured on; left out: 8 or all there are
+      {};             // that the loss is measured on; left out: 4 or all there are
   uint64_t seed = 0;  // of features and batches
 };
 

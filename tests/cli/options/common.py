@@ -65,10 +65,10 @@ def register_text(command, windows):
                {k: v for k, v in b.items() if "second" not in k}
 
     def ids():
-        sequences = [[1 + (7 * t * (b + 1)) % 500 for t in range(24)] for b in range(6)]
+        sequences = [[1 + (7 * t * (b + 1)) % 500 for t in range(24)] for b in range(5)]
         file = write("ids.json", json.dumps(sequences))
         found = windows(dict(data=None, length=None, sequences=None, ids=file))
-        equal(found, (6, 24))
+        equal(found, (5, 24))
 
     def length():
         equal(windows(dict(length=16))[1], 16)
@@ -77,7 +77,7 @@ def register_text(command, windows):
         equal(windows({"length": None, "sequence_length": 16}), windows(dict(length=16)))
 
     def sequences():
-        equal(windows(dict(sequences=6))[0], 6)
+        equal(windows(dict(sequences=5))[0], 5)
 
     def skip_bad_lines():
         line = json.dumps({"text": sentences(20)}) + "\n"
