@@ -144,10 +144,12 @@ void run(const DistillArguments& options) {
 }
 
 void add_feature_options(CLI::App& app, DistillArguments& options) {
-  CLI::Option* cost = app.add_option("--cost", options.allocate.cost,
-                                     "features a head on average (left out: the size of a head)")
-                          ->type_name("C")
-                          ->check(whole_between(1, DimensionPlan::kLargestDimension));
+  CLI::Option* cost =
+      app.add_option(
+             "--cost", options.allocate.cost,
+             "features a head (untied: a key head) on average (left out: the size of a head)")
+          ->type_name("C")
+          ->check(whole_between(1, DimensionPlan::kLargestDimension));
   CLI::Option* strategy =
       add_choice(app, "--strategy", options.strategy,
                  fmt::format("how the features are spread over layers and heads (left out: {};\n"

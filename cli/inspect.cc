@@ -37,8 +37,11 @@ void print_table(const ModelConfig& config, const Parameters& parameters, const 
 
 // The features of every layer, head by head where its heads differ.
 std::string linear_lines(const FeatureSet& features) {
-  std::string text = fmt::format("  attention   linear, {} features\n  state       {} a sequence\n",
-                                 name(features.map), with_bytes_unit(state_bytes(features)));
+  const std::string of =
+      is_untied(features.map) ? fmt::format(" of {} key heads", features.first().heads()) : "";
+  std::string text =
+      fmt::format("  attention   linear, {} features{}\n  state       {} a sequence\n",
+                  name(features.map), of, with_bytes_unit(state_bytes(features)));
   int64_t layer = 0;
   for (const std::vector<int64_t>& counts : features.counts()) {
     ++layer;

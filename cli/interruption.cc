@@ -2,18 +2,18 @@
 
 #include <csignal>
 #include <string_view>
+#include <thread>
 
+#include <pthread.h>
 #include <unistd.h>
 
 namespace dofla::cli {
 namespace {
 
-// A signal handler has no other way to speak with the program.
+// What the thread that waits for signals and the command tell each other.
 std::atomic<bool> command_stops_itself = false;
 std::atomic<bool> stop = false;
 std::atomic<int> signal_number = SIGINT;
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
-              "a signal handler may use no others");
 
 void say(std::string_view text) {
   [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
@@ -32,9 +32,21 @@ void handle(int number) {
 
 }  // namespace
 
+// A thread of its own waits for the signals, and no handler runs on the stack of another: oneDNN's
+// generated code keeps data below the stack pointer, where a handler's frame goes.
 void handle_signals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP})
-    if (std::signal(number, handle) == SIG_IGN) std::signal(number, SIG_IGN);
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    ::sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaddset(&awaited, number);
+  }
+  pthread_sigmask(SIG_BLOCK, &awaited, nullptr);  // threads that begin later have the same mask
+  std::thread([awaited] {
+    for (int number = 0;;)
+      if (sigwait(&awaited, &number) == 0) handle(number);
+  }).detach();
 }
 
 int interrupted_exit_code() {

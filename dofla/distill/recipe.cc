@@ -72,7 +72,7 @@ TrainOptions make_train_options(const RecipeOptions& options) {
   train.lr_z = options.lr_z.value_or(train.lr_z);
   train.lr_alpha = options.lr_alpha.value_or(train.lr_alpha);
   if (is_untied(options.features))
-    train.lr_norm = options.lr_norm.value_or(kind_for(options) == LossKind::kL2 ? 0.001 : 0.01);
+    train.lr_norm = options.lr_norm.value_or(kind_for(options) == LossKind::kL2 ? 0.001 : 0.03);
   return train;
 }
 

@@ -23,7 +23,7 @@ TEST(Recipe, FillsInWhatIsLeftOut) {
   EXPECT_EQ(recipe.train.steps, 400);
   EXPECT_EQ(recipe.train.lr_z, 0.05);
   EXPECT_EQ(recipe.train.lr_alpha, 0.2);
-  EXPECT_EQ(recipe.train.lr_norm, 0.01);
+  EXPECT_EQ(recipe.train.lr_norm, 0.03);
   EXPECT_EQ(make_recipe({.lr_norm = 0.5}).train.lr_norm, 0.5);
   EXPECT_EQ(make_recipe({.features = FeatureMap::kPrf}).train.lr_norm, 0);
 }

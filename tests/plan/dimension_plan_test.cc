@@ -139,6 +139,10 @@ TEST(DimensionPlan, IsForQueryHeadsOrForKeyHeads) {
                       key = fixed_plan(identity_of(config), 5, 2);
   EXPECT_EQ(query.state_bytes(), 2 * 8 * 5 * 18 * 4);
   EXPECT_EQ(key.state_bytes(), 2 * 2 * 5 * 18 * 4);
+  // TinyLlama with 64 features: a state a key head takes an eighth of one a query head.
+  const ModelIdentity tiny_llama = {"llama", 22, 32, 64};
+  EXPECT_EQ(fixed_plan(tiny_llama, 64, 4).state_bytes(), 1486848);
+  EXPECT_EQ(fixed_plan(tiny_llama, 64).state_bytes(), 8 * 1486848);
   EXPECT_NO_THROW(require_fits(query, config, FeatureMap::kPrf));
   EXPECT_NO_THROW(require_fits(key, config, FeatureMap::kUntied));
   test::expect_error([&] { require_fits(query, config, FeatureMap::kUntied); },

@@ -65,7 +65,8 @@ __device__ __forceinline__ void compute_group_attention(
     FoundByWarps<StageBlock::kConsumerWarps, kLanes> (&found_in)[2]) {
   using Round = StageRound<kLanes>;
   Round round;
-  const auto [first, count] = features_of(s, state);
+  const StateFeatures features = features_of(s, state);
+  const int first = features.first, count = features.count;
   const int d = round.column(), head = state * s.sharing;
   load_round(round, s, first, count, ring);
   const LanePlacement<kLanes> placement(s, d, position);
@@ -178,7 +179,8 @@ __device__ __forceinline__ void prefetch_attention(const AttentionStage& s,
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int h = first_state(); h < states_of(s); h += gridDim.x) {
-    const auto [first, count] = features_of(s, h);
+    const StateFeatures features = features_of(s, h);
+    const int first = features.first, count = features.count;
     const auto bytes_at = [&](int start) {
       return min(kCount, count - start) * s.width * static_cast<int>(sizeof(float));
     };
