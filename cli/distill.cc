@@ -208,7 +208,8 @@ std::string rate_text(const RecipeOptions& recipe, double TrainOptions::*rate) {
 
 void add_training_options(CLI::App& app, DistillArguments& options) {
   RecipeOptions& recipe = options.recipe;
-  const RecipeOptions l2 = {.loss = LossKind::kL2}, dijiang = {.features = FeatureMap::kDijiang};
+  const RecipeOptions kl = {.loss = LossKind::kKl}, l2 = {.loss = LossKind::kL2},
+                      dijiang = {.features = FeatureMap::kDijiang};
   add_choice(app, "--loss", recipe.loss,
              "softmax, l2 and attention-mse train layer by layer; direct trains the whole\n"
              "model on the next token, kl on the teacher's distribution of it (left out:\n"
@@ -225,14 +226,16 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
   add_number(app, "--batch", options.batch, "windows a step", "B", whole_between(1, 1 << 20))
       ->capture_default_str();
   add_number(app, "--lr-z", recipe.lr_z,
-             fmt::format("learning rate of z (left out: {}, for l2 {})",
-                         rate_text({}, &TrainOptions::lr_z), rate_text(l2, &TrainOptions::lr_z))
+             fmt::format("learning rate of z (left out: {}, for kl {}, for l2 {})",
+                         rate_text({}, &TrainOptions::lr_z), rate_text(kl, &TrainOptions::lr_z),
+                         rate_text(l2, &TrainOptions::lr_z))
                  .c_str(),
              "R", real_between(0, 1e3));
   add_number(
       app, "--lr-alpha", recipe.lr_alpha,
-      fmt::format("of log α (left out: {}, for l2 {}, for dijiang {})",
-                  rate_text({}, &TrainOptions::lr_alpha), rate_text(l2, &TrainOptions::lr_alpha),
+      fmt::format("of log α (left out: {}, for kl {}, for l2 {}, for dijiang {})",
+                  rate_text({}, &TrainOptions::lr_alpha), rate_text(kl, &TrainOptions::lr_alpha),
+                  rate_text(l2, &TrainOptions::lr_alpha),
                   rate_text(dijiang, &TrainOptions::lr_alpha))
           .c_str(),
       "R", real_between(0, 1e3));

@@ -17,9 +17,10 @@ struct RecipeOptions {
   std::optional<PairMask> mask = {};     // of layerwise losses; left out: causal
   bool recompute = false;                // of the direct loss
   std::optional<int64_t> steps = {};     // left out: 400, for performer 0
-  std::optional<double> lr_z = {};       // left out: 0.05, for l2 0.002, for dijiang 0
-  std::optional<double> lr_alpha = {};   // of log α; left out: 0.2, for l2 and dijiang 0.02
-  std::optional<double> lr_norm = {};    // of η, of untied; left out: 0.03, for l2 0.001
+  std::optional<double> lr_z = {};       // left out: 0.05, for kl 0.01, for l2 0.002, for dijiang 0
+  std::optional<double> lr_alpha =
+      {};  // of log α; left out: 0.2, for kl 0.1, for l2 and dijiang 0.02
+  std::optional<double> lr_norm = {};  // of η, of untied; left out: 0.03, for l2 0.001
 };
 
 struct Recipe {

@@ -3,13 +3,10 @@
 #include <algorithm>
 
 #include "dofla/core/error.h"
+#include "dofla/reproduce/sensitivity_runs.h"
 
 namespace dofla {
 namespace {
-
-std::string plan_name(int64_t cost, PlanStrategy strategy) {
-  return fmt::format("c{}-{}", cost, name(strategy));
-}
 
 Json settings_of(const Study& study, uint64_t seed) {
   const Suite& suite = study.suite;
@@ -86,6 +83,10 @@ std::vector<std::vector<Value>> read_heads(const Study& study, const RunFolder& 
 
 }  // namespace
 
+std::string plan_name(int64_t cost, PlanStrategy strategy) {
+  return fmt::format("c{}-{}", cost, name(strategy));
+}
+
 std::string dof_run_name(uint64_t seed) {
   return fmt::format("dof-s{}", seed);
 }
@@ -101,14 +102,17 @@ std::vector<std::vector<double>> read_dof(const Study& study, const RunFolder& f
 }
 
 DimensionPlan plan_of(const Study& study, const RunFolder& folder, const Student& student) {
-  DimensionPlan plan = fixed_plan(identity_of(study.teacher.config()), student.cost,
-                                  study.feature_heads(student.map));
+  const FeatureMap map = student.baseline() ? student.map : study.suite.features;
+  DimensionPlan plan =
+      fixed_plan(identity_of(study.teacher.config()), student.cost, study.feature_heads(map));
   if (student.strategy == PlanStrategy::kFix) return plan;
   plan.strategy = student.strategy;
   plan.lambda = study.suite.dof.lambda;
   plan.power = study.suite.power;
-  if (plan.strategy == PlanStrategy::kDofHead) plan.by = PlanUnit::kHead;
-  const std::string run = dof_run_name(student.seed);
+  const bool sensitivity = plan.strategy == PlanStrategy::kSensitivity;
+  if (plan.strategy == PlanStrategy::kDofHead || sensitivity) plan.by = PlanUnit::kHead;
+  const std::string run =
+      sensitivity ? sensitivity_run_name(student.seed) : dof_run_name(student.seed);
   const std::string wanted = plan_name(student.cost, student.strategy);
   plan.heads = read_heads<int64_t>(study, folder, run, "/plans/" + wanted);
   for (const std::vector<int64_t>& row : plan.heads)

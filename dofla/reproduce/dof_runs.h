@@ -6,7 +6,8 @@
 
 namespace dofla {
 
-std::string dof_run_name(uint64_t seed);  // "dof-s1"
+std::string dof_run_name(uint64_t seed);                     // "dof-s1"
+std::string plan_name(int64_t cost, PlanStrategy strategy);  // "c64-dof", in the records
 
 // The study must outlive the run.
 Run dof_run(const Study& study, uint64_t seed);

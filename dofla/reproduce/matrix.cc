@@ -1,6 +1,9 @@
 #include "dofla/reproduce/matrix.h"
 
+#include <algorithm>
+
 #include "dofla/reproduce/dof_runs.h"
+#include "dofla/reproduce/sensitivity_runs.h"
 #include "dofla/reproduce/student_runs.h"
 #include "dofla/reproduce/task_runs.h"
 #include "dofla/reproduce/timing_runs.h"
@@ -10,7 +13,12 @@ namespace dofla {
 std::vector<Run> make_matrix(const Study& study, const RunFolder& folder) {
   const Suite& suite = study.suite;
   std::vector<Run> runs;
-  for (const uint64_t seed : suite.seeds) runs.push_back(dof_run(study, seed));
+  const bool sensitivity =
+      std::ranges::find(suite.strategies, PlanStrategy::kSensitivity) != suite.strategies.end();
+  for (const uint64_t seed : suite.seeds) {
+    runs.push_back(dof_run(study, seed));
+    if (sensitivity) runs.push_back(sensitivity_run(study, seed));
+  }
   for (const Student& student : students(suite))
     runs.push_back(student_run(study, folder, student));
   for (const int64_t cost : suite.costs) {

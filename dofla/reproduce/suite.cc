@@ -102,12 +102,6 @@ std::optional<std::string> loss_from_name(const std::string& name) {
   return find_named<LossKind>(name) ? std::optional(name) : std::nullopt;
 }
 
-// Strategies whose plans follow from the degrees of freedom that a suite measures.
-std::optional<PlanStrategy> strategy_from_name(const std::string& name) {
-  const auto strategy = find_named<PlanStrategy>(name);
-  return strategy == PlanStrategy::kSensitivity ? std::nullopt : strategy;
-}
-
 std::optional<std::string> task_from_name(const std::string& name) {
   const bool known = std::any_of(tasks().begin(), tasks().end(),
                                  [&](const Task& task) { return task.name == name; });
@@ -210,7 +204,7 @@ void read_training(const SuiteFields& fields, Suite& suite) {
 void read_matrix(const SuiteFields& fields, Suite& suite) {
   fields.numbers("costs", 1, DimensionPlan::kLargestDimension, suite.costs);
   fields.numbers("seeds", 0, std::numeric_limits<int64_t>::max(), suite.seeds);
-  fields.names("strategies", strategy_from_name, "fix, dof, dof-clip or dof-head",
+  fields.names("strategies", find_named<PlanStrategy>, one_of_names<PlanStrategy>(),
                suite.strategies);
   fields.names("losses", loss_from_name, one_of_names<LossKind>(), suite.losses);
   fields.names(

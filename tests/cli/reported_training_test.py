@@ -170,13 +170,16 @@ class Reproduce(Reported):
         out = new_path()
         suite = write("suite.json", json.dumps({
             "teacher": str(MODEL), "data": [str(text_file())], "length": 32, "held_out": 3,
-            "costs": [12], "strategies": ["fix"], "losses": ["softmax"], "baselines": [],
+            "costs": [12], "strategies": ["fix", "sensitivity"], "losses": ["softmax"], "baselines": [],
             "seeds": [5], "steps": 3, "batch": 2, "dof": {"samples": 16}}))
         said = answer("reproduce", suite, "--out", out)
-        self.assertEqual((said["ran"], said["skipped"], said["failed"]), (2, 0, []))
+        self.assertEqual((said["ran"], said["skipped"], said["failed"]), (4, 0, []))
         alone = answer(*self.distill, "--strategy", "fix", "--features", "prf", "--seed", 5, "--out", new_path())
         tables = (out / "tables.md").read_text()
         self.assertRegex(tables, rf"\| Fix \| {alone['student_loss']:.3f} \|")
+        measured = answer(*self.distill, "--strategy", "sensitivity", "--features", "prf",
+                          "--seed", 5, "--out", new_path())
+        self.assertRegex(tables, rf"\| Sensitivity \| {measured['student_loss']:.3f} \|")
         self.assertIn(f"| Teacher | {alone['teacher_loss']:.3f} | 3.3558 |", tables)
         count = len(self.whole) - 3
         self.assertIn(f"{count} windows of 32 tokens to train on, 3 held out", tables)
