@@ -10,7 +10,7 @@ SensitivityOptions options_of(const Suite& suite, uint64_t seed) {
   return {.features = suite.features, .cost = suite.costs.front(), .seed = seed};
 }
 
-Json settings_of(const Study& study, uint64_t seed) {
+Json sensitivity_settings(const Study& study, uint64_t seed) {
   const Suite& suite = study.suite;
   const SensitivityOptions options = options_of(suite, seed);
   return {{"teacher", study.teacher_line()},
@@ -26,7 +26,7 @@ Json settings_of(const Study& study, uint64_t seed) {
           {"seed", seed}};
 }
 
-Json measure(const Study& study, uint64_t seed, const Progress& progress) {
+Json measure_plans(const Study& study, uint64_t seed, const Progress& progress) {
   const Suite& suite = study.suite;
   const SensitivityTable table =
       measure_sensitivity(study.teacher, suite.coordinates, study.text.train,
@@ -45,9 +45,10 @@ std::string sensitivity_run_name(uint64_t seed) {
 }
 
 Run sensitivity_run(const Study& study, uint64_t seed) {
-  return {sensitivity_run_name(seed), "sensitivity",
-          [&study, seed] { return settings_of(study, seed); },
-          [&study, seed](const Progress& progress) { return measure(study, seed, progress); }};
+  return {
+      sensitivity_run_name(seed), "sensitivity",
+      [&study, seed] { return sensitivity_settings(study, seed); },
+      [&study, seed](const Progress& progress) { return measure_plans(study, seed, progress); }};
 }
 
 }  // namespace dofla
