@@ -172,7 +172,7 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
   CLI::Option* start =
       app.add_option("--start", options.start,
                      "a student of the same teacher to go on from, instead of a plan and drawn\n"
-                     "features: for instance softmax first, then direct")
+                     "features: for instance softmax first, then kl")
           ->type_name("DIR")
           ->excludes(plan);
   for (CLI::Option* option : {cost, strategy, power, least, by}) {
@@ -253,7 +253,7 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
       ->capture_default_str();
   options.training.add(app, "of features and batches", "50",
                        "with direct and kl: less memory for a third more time");
-  app.add_flag("--dry-run", options.dry_run, "only estimate time and memory");
+  app.add_flag("--dry-run", options.dry_run, "only estimate the time of training and the memory");
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ Command add_sensitivity(CLI::App& program) {
   options->text.add(*app);
   add_choice(*app, "--coordinates", options->coordinates,
              "of the queries and keys that features see");
-  add_choice(*app, "--features", sensitivity.features, "the feature map of the students");
+  add_choice(*app, "--features", sensitivity.features, "of the students: untied or prf");
   CLI::Option* cost =
       app->add_option("--cost", sensitivity.cost,
                       "students have C/16, C/4, C and 4C features a head (left out: C is the\n"
@@ -112,13 +112,15 @@ Command add_sensitivity(CLI::App& program) {
       "turn is made linear while all others keep their softmax attention, and the next-token loss\n"
       "that this adds is measured; a backward through the teacher tells how it is spread over the\n"
       "heads. The file of --out serves any budget. It gives the plan of distill --strategy\n"
-      "sensitivity if text, --cost, --held-out and --seed are the same.\n\n"
+      "sensitivity if text, --cost, --held-out, --seed, --coordinates and --features are the "
+      "same.\n\n"
       "Example:\n"
       "  dofla sensitivity path/to/gpt2 --data train.jsonl.zst --out sensitivity.json\n"
       "  dofla plan sensitivity.json --cost 64 --out plan.json\n"
       "  dofla distill path/to/gpt2 --data train.jsonl.zst --plan plan.json --out gpt2-linear\n\n"
-      "JSON:\n  {\"model\", \"ladder\": [M], \"steps\", \"batch\", \"recipe\", \"windows\", "
-      "\"length\", \"text\", \"seed\",\n"
+      "JSON:\n  {\"model\", \"feature_heads\", \"coordinates\", \"ladder\": [M], \"steps\", "
+      "\"batch\", "
+      "\"recipe\",\n   \"windows\", \"length\", \"text\", \"seed\",\n"
       "   \"teacher_loss\", \"layers\": [{\"added\": [nats, one for each M], \"heads\": "
       "[[nats]]}]}");
   return {app, [options] { run(*options); }};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/fixtures.h"
 
 namespace dofla {
 namespace {
@@ -92,6 +93,30 @@ TEST(DistillOptions, AStudentToGoOnFromSaysWhatItsFeaturesAre) {
   options.coordinates = {};
   options.plan = StudentFeatures{fixed_plan(plan.model, 5), init_features(plan, {})};
   expect_contradiction(options, "the plan that they are of");
+}
+
+// A run that goes on from other coordinates is another run, whatever the features.
+TEST(DistillOptions, AStudentToGoOnFromIsKnownByItsCoordinatesToo) {
+  const Checkpoint checkpoint(test::fixtures() / "gpt2");
+  const ModelConfig& config = checkpoint.config();
+  const DimensionPlan plan = fixed_plan(identity_of(config), 4);
+  const DistillText text = {.train = {{1, 2, 3, 4}}, .held_out = {}};
+  const auto start = [&](float scale) {
+    FeatureSet features = init_features(plan, {.map = FeatureMap::kPrf});
+    features.coordinates.kind = Coordinates::kBalanced;
+    const int64_t heads = config.kv_heads, size = config.head_size;
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      Tensor map = Tensor::zeros({heads, size, size});
+      for (int64_t i = 0; i < heads * size; ++i) map.data<float>()[i * size + i % size] = scale;
+      features.coordinates.layers.push_back({map, Tensor::zeros({heads, size})});
+    }
+    DistillOptions options;
+    options.plan = StudentFeatures{plan, features};
+    options.recipe = make_recipe({.features = FeatureMap::kPrf});
+    return distill_settings(checkpoint, text, options)["start"];
+  };
+  EXPECT_EQ(start(1), start(1));
+  EXPECT_NE(start(1), start(2));
 }
 
 }  // namespace

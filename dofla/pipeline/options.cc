@@ -9,12 +9,12 @@
 namespace dofla {
 namespace {
 
+// Of features and their coordinates.
 std::string fingerprint(const FeatureSet& features) {
   Fingerprint hash;
-  for (const Features& layer : features.layers)
-    for (const auto& [part, tensor] : feature_parts(layer))
-      for (int64_t i = 0; tensor->defined() && i < tensor->count(); ++i)
-        hash.add(std::bit_cast<uint32_t>(tensor->data<float>()[i]));
+  for (const auto& [part, tensor] : to_tensors(features))
+    for (int64_t i = 0; i < tensor.count(); ++i)
+      hash.add(std::bit_cast<uint32_t>(tensor.data<float>()[i]));
   return hash.text();
 }
 

@@ -1,15 +1,12 @@
 #include "dofla/sensitivity/added_loss.h"
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 
-#include "dofla/core/error.h"
+#include "dofla/evaluate/next_token.h"
 #include "dofla/linear/linear_attention.h"
-#include "dofla/model/finite.h"
 #include "dofla/model/next_token_gradient.h"
 #include "dofla/model/softmax_attention.h"
-#include "dofla/ops/cross_entropy.h"
 
 namespace dofla {
 namespace {
@@ -74,6 +71,7 @@ std::vector<double> shares_of(const std::vector<Changes>& heads) {
   double sum = 0;
   for (const Changes& head : heads) sum += head.size();
   std::vector<double> shares;
+  shares.reserve(heads.size());
   for (const Changes& head : heads)  // without any change all are alike
     shares.push_back(sum > 0 ? head.size() / sum : 1 / static_cast<double>(heads.size()));
   return shares;
@@ -82,25 +80,12 @@ std::vector<double> shares_of(const std::vector<Changes>& heads) {
 }  // namespace
 
 double mean_loss(const Transformer& model, const Tensor& ids) {
-  constexpr int64_t kAtOnce = 8;  // windows whose activations are in memory
-  require(ids.rank() == 2 && ids.size(1) >= 2, "mean_loss: {} tokens predict nothing",
-          to_string(ids.shape()));
-  const int64_t windows = ids.size(0), tokens = ids.size(1), width = model.config().width;
-  double sum = 0;
-  for (int64_t begin = 0; begin < windows; begin += kAtOnce) {
-    const Tensor batch = ids.slice(begin, std::min(begin + kAtOnce, windows));
-    const int64_t rows = batch.count();
-    const Tensor hidden = model.forward(batch).reshape({rows, width});
-    for (int64_t first = 0; first < rows; first += tokens) {
-      const int64_t last = first + tokens - 1;  // predicts nothing
-      const Tensor targets = batch.reshape({rows}).slice(first + 1, last + 1);
-      const Tensor losses =
-          cross_entropy(hidden.slice(first, last), model.weights().head, targets).to(Device());
-      for (int64_t i = 0; i < losses.count(); ++i) sum += losses.data<float>()[i];
-    }
-    if (!std::isfinite(sum)) fail_not_finite(model, batch, "the loss");
+  std::vector<TokenIds> windows;
+  for (int64_t b = 0; b < ids.size(0); ++b) {
+    const int64_t* row = ids.data<int64_t>() + b * ids.size(1);
+    windows.emplace_back(row, row + ids.size(1));
   }
-  return sum / static_cast<double>(windows * (tokens - 1));
+  return evaluate_next_token(model, each_of(windows)).loss;
 }
 
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
