@@ -6,14 +6,17 @@
 #include "dofla/ops/dense.h"
 #include "dofla/ops/divergence.h"
 #include "dofla/ops/embedding.h"
+#include "dofla/ops/exact_keys.h"
 #include "dofla/ops/feature_loss.h"
 #include "dofla/ops/feature_step.h"
 #include "dofla/ops/heads.h"
+#include "dofla/ops/hybrid_attention.h"
 #include "dofla/ops/linear_attention.h"
 #include "dofla/ops/matmul.h"
 #include "dofla/ops/norm.h"
 #include "dofla/ops/ridge_traces.h"
 #include "dofla/ops/rounding.h"
+#include "dofla/ops/row_gather.h"
 #include "dofla/ops/rows.h"
 #include "dofla/ops/softmax_attention.h"
 #include "dofla/ops/token_program.h"
@@ -25,16 +28,19 @@ const AdamBackend kAdam = {};
 const CrossEntropyBackend kCrossEntropy = {};
 const DivergenceBackend kDivergence = {};
 const EmbeddingBackend kEmbedding = {};
+const ExactKeysBackend kExactKeys = {};
 const FeatureLossBackend kFeatureLoss = {};
 const FeatureStepBackend kFeatureStep = {};
 const FewRowBackend kFewRow = {};
 const HeadsBackend kHeads = {};
+const HybridAttentionBackend kHybridAttention = {};
 const LinearAttentionBackend kLinearAttention = {};
 const MatmulBackend kMatmul = {};
 const NormForward kNorm = {};
 const NormBackward kNormBackward = {};
 const RidgeTracesBackend kRidgeTraces = {};
 const RoundingBackend kRounding = {};
+const RowGatherBackend kRowGather = {};
 const RowsBackend kRows = {};
 const SoftmaxAttentionBackend kSoftmaxAttention = {};
 const TokenProgramBackend kTokenProgram = {};
