@@ -52,9 +52,11 @@ int64_t times_evicted(const ExactKeys& exact, int64_t keys);
 
 // What leaves and what stays. E = times_evicted(exact, N).
 struct Evictions {
-  Tensor order;  // [B, Hkv, E · block] I32: keys in the order in which they leave
+  Tensor order;  // [B, Hkv, E · block] I32: keys in the order in which they leave, of one time the
+                 // oldest first
   Tensor kept;   // [B, Hkv, E, K − block] I32: those that stay each time, oldest first
-  Tensor score;  // [B, Hkv, N] F32: the scores in the end, of those that are held
+  Tensor held;   // [B, Hkv, N − E · block] I32: those that are held in the end, oldest first
+  Tensor score;  // [B, Hkv, N − E · block] F32: their scores then
 };
 
 // The scores use softmax over the keys that are held, without what has left. `score` is that of the
@@ -102,7 +104,9 @@ struct ExactKeysBackend {
 };
 namespace cpu {
 extern const ExactKeysBackend kExactKeys;
-}
+Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys& exact,
+                               const Tensor& score);
+}  // namespace cpu
 namespace cuda {
 extern const ExactKeysBackend kExactKeys;
 }

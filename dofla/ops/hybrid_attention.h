@@ -51,6 +51,20 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q,  // [B, H, T
                                                    const AttentionTape& tape,
                                                    const GradientBuffers& buffers = {});
 
+// What the cache leaves to the features of a layer: the queries that see keys which have left,
+// these keys in the order in which they leave, and what the rows hold beside them. Query i sees the
+// keys j / block ≤ i / block, R is a multiple of the block: rows of a last, incomplete one are left
+// out.
+struct LeftPairs {
+  Tensor q;     // [B, H, R, D]
+  Tensor k;     // [B, Hkv, R, D]
+  Tensor rest;  // [B, H, R] F32: log Σ K(q_i, k_j) over the keys that are held
+};
+LeftPairs left_pairs(const Tensor& q,  // [B, H, T, D]
+                     const Tensor& k,  // [B, Hkv, T, D]
+                     const Tensor& v,  // [B, Hkv, T, D]
+                     const ExactKeys& exact);
+
 // What a device has to implement; ops/hybrid_attention.cc does the rest with other ops.
 struct HybridAttentionBackend {
   // Merges what is attended exactly with what has left: rows `first` to T of out and log_sum become

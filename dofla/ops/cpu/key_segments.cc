@@ -1,0 +1,69 @@
+#include "dofla/ops/cpu/key_segments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "dofla/ops/cpu/sgemm.h"
+#include "dofla/ops/cpu/vector_rows.h"
+
+namespace dofla::cpu {
+
+Segment make_segment(std::vector<int32_t> kept, int64_t first, int64_t queries) {
+  for (int64_t j = first; j < first + queries; ++j) kept.push_back(static_cast<int32_t>(j));
+  return {first, queries, std::move(kept)};
+}
+
+std::vector<Segment> segments_of(const Evictions& evictions, int64_t key_head,
+                                 const ExactKeys& exact, int64_t before, int64_t keys) {
+  std::vector<Segment> segments;
+  const int64_t full = std::min(exact.keys, keys), stay = exact.keys - exact.block;
+  for (int64_t first = before; first < full; first += kSegmentTile) {
+    std::vector<int32_t> kept(static_cast<size_t>(first));
+    std::iota(kept.begin(), kept.end(), 0);
+    segments.push_back(make_segment(std::move(kept), first, std::min(kSegmentTile, full - first)));
+  }
+  const int64_t times = times_evicted(exact, keys);
+  for (int64_t n = 0; n < times; ++n) {
+    const int32_t* kept = evictions.kept.data<int32_t>() + (key_head * times + n) * stay;
+    const int64_t first = exact.keys + n * exact.block;
+    segments.push_back(
+        make_segment({kept, kept + stay}, first, std::min(exact.block, keys - first)));
+  }
+  return segments;
+}
+
+void collect(const float* x, const Segment& segment, int64_t width, std::vector<float>& to) {
+  const std::vector<int32_t>& rows = segment.keys;
+  to.resize(rows.size() * static_cast<size_t>(width));
+  for (size_t r = 0; r < rows.size(); ++r)
+    std::copy_n(x + rows[r] * width, width, to.data() + static_cast<int64_t>(r) * width);
+}
+
+void add_collected(const std::vector<float>& from, const Segment& segment, int64_t width,
+                   float* to) {
+  const std::vector<int32_t>& rows = segment.keys;
+  for (size_t r = 0; r < rows.size(); ++r)
+    add_scaled(from.data() + static_cast<int64_t>(r) * width, 1.0f, width, to + rows[r] * width);
+}
+
+void logits_of(const Segment& segment, const float* q, const float* k, int64_t width,
+               std::vector<float>& logits) {
+  logits.resize(static_cast<size_t>(segment.queries * segment.count()));
+  const float scale = 1 / std::sqrt(static_cast<float>(width));
+  sgemm({.transpose_b = true, .alpha = scale}, segment.queries, segment.count(), width, q, width, k,
+        width, logits.data(), segment.count());
+}
+
+std::vector<int64_t> least_attended(const ExactKeys& exact, const float* score, int64_t held) {
+  std::vector<int64_t> places(static_cast<size_t>(held - exact.recent - exact.sinks));
+  std::iota(places.begin(), places.end(), exact.sinks);
+  // Stable: of equal scores the older leaves.
+  std::stable_sort(places.begin(), places.end(),
+                   [&](int64_t a, int64_t b) { return score[a] < score[b]; });
+  places.resize(static_cast<size_t>(exact.block));
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+}  // namespace dofla::cpu
