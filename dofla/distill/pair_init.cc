@@ -42,9 +42,11 @@ PairSampler::PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t 
   rows_.resize(static_cast<size_t>(heads));
 }
 
-void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
+void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k, int64_t block) {
   const int64_t heads = plan_.heads_in_layer(), size = plan_.model.head_size, tokens = q.size(2);
   const int64_t group = q.size(1) / heads;  // query heads that features are shared by
+  require(block >= 1 && tokens % block == 0, "PairSampler: {} tokens in blocks of {}", tokens,
+          block);
   const int64_t seen = ++offered_[static_cast<size_t>(layer)];
   if (plan_.heads[static_cast<size_t>(layer)].empty()) return;
   const double quarter = std::pow(static_cast<double>(size), 0.25);
@@ -61,7 +63,8 @@ void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
       const auto of_group =
           group == 1 ? 0 : static_cast<int64_t>(random_[at].below(static_cast<uint64_t>(group)));
       const float* query = queries + (of_group * tokens + i) * size;
-      const float* key = keys + draw_key(query, keys, i + 1, size, random_[at]) * size;
+      const int64_t visible = (i / block + 1) * block;
+      const float* key = keys + draw_key(query, keys, visible, size, random_[at]) * size;
       for (int64_t c = 0; c < size; ++c)
         rows_[at].push_back(static_cast<float>((double{query[c]} + key[c]) / quarter));
     }

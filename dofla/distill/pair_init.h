@@ -22,12 +22,13 @@ class PairSampler {
   PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t seed);
 
   // Takes its share of pairs from one sequence: a query at random, for features of key heads one of
-  // any query head of the group, and one of the keys it sees with
-  // the probability that it attends to it. Call once for every layer of every sequence.
+  // any query head of the group, and one of the keys it sees (those up to the end of its block)
+  // with the probability that it attends to it. Call once for every layer of every sequence.
   void offer(int64_t layer,
-             const Tensor& q,   // [1, H, T, D]
-             const Tensor& k);  // [1, Hkv, T, D]
-  Observer observer();          // calls offer; must not outlive the sampler
+             const Tensor& q,  // [1, H, T, D]
+             const Tensor& k,  // [1, Hkv, T, D]
+             int64_t block = 1);
+  Observer observer();  // calls offer; must not outlive the sampler
 
   // Once every sequence was offered. Untied ones start with the same directions on both sides.
   FeatureSet features(FeatureMap map = FeatureMap::kPrf) const;

@@ -17,11 +17,21 @@ double FeatureLoss::total() const {
 }
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
-                         const FeatureLossOptions& options) {
+                         const FeatureLossOptions& options, const Tensor& rest) {
   require_queries_and_keys(q, k, features, "feature loss: q", "feature loss: k");
   require(q.size(0) >= 1 && q.size(2) >= 1, "feature loss: no tokens in q {}",
           to_string(q.shape()));
-  return backend(q.device()).feature_loss(q, k, features, options);
+  const int64_t block = options.block;
+  require(block == 1 || options.mask == PairMask::kCausal,
+          "feature loss: blocks of {} need the causal mask", block);
+  require(block >= 1 && 64 % block == 0 && q.size(2) % block == 0,
+          "feature loss: a block of {} does not divide 64 and {} tokens", block, q.size(2));
+  if (rest.defined()) {
+    require_shape(rest, {q.size(0), q.size(1), q.size(2)}, "feature loss: rest");
+    require(rest.dtype() == DType::kF32 && rest.device() == q.device(),
+            "feature loss: rest has to be F32 on the device of q");
+  }
+  return backend(q.device()).feature_loss(q, k, features, options, rest);
 }
 
 }  // namespace dofla

@@ -25,10 +25,10 @@ const float* row(const Tensor& x, int64_t head, int64_t token) {
 }
 
 // Whether z · D^¼ is a query of the head plus a key that this query sees.
-bool is_pair(const float* z, const Tensor& q, const Tensor& k, int64_t head) {
+bool is_pair(const float* z, const Tensor& q, const Tensor& k, int64_t head, int64_t block = 1) {
   const double quarter = std::pow(4.0, 0.25);
   for (int64_t i = 0; i < q.size(2); ++i)
-    for (int64_t j = 0; j <= i; ++j) {
+    for (int64_t j = 0; j / block <= i / block; ++j) {
       double off = 0;
       for (int64_t c = 0; c < 4; ++c)
         off += std::abs(quarter * z[c] - row(q, head, i)[c] - row(k, 0, j)[c]);
@@ -50,6 +50,21 @@ TEST(PairInit, EveryFeatureIsAQueryPlusAKeyItSees) {
     for (int64_t c = 0; c < 4; ++c) square += double{z[c]} * z[c];
     EXPECT_NEAR(std::as_const(features.log_alpha).data<float>()[m], -square / 2, 1e-5);
   }
+}
+
+TEST(PairInit, AQuerySeesTheKeysOfItsBlock) {
+  const Tensor q = random_heads(2, 12, 1), k = random_heads(1, 12, 2);
+  PairSampler sampler(fixed_plan(kModel, 40), 1, 5);
+  EXPECT_THROW(sampler.offer(0, q, k, 5), std::invalid_argument);
+  sampler.offer(0, q, k, 4);
+  const Features features = sampler.features().layers[0];
+  int64_t later = 0;  // keys after the query
+  for (int64_t m = 0; m < 80; ++m) {
+    const float* z = std::as_const(features.z).data<float>() + 4 * m;
+    EXPECT_TRUE(is_pair(z, q, k, m / 40, 4)) << m;
+    later += !is_pair(z, q, k, m / 40);
+  }
+  EXPECT_GT(later, 5);
 }
 
 // The features of a key head come from the pairs of all its query heads, which start alike.

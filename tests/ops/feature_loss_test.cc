@@ -59,10 +59,13 @@ TEST(FeatureLoss, TheReferenceHasTheSlopesItClaims) {
                                                     .counts = {3, 10},
                                                     .group = group,
                                                     .key_scale = key_scale});
+    const std::vector<double> no_rest, rest = reference::every_rest(c);
     for (const FeatureLossKind kind : kKinds) {
-      for (const PairMask mask : kMasks) {
-        const FeatureLossOptions options{kind, mask};
-        const FeatureLossReference at = reference::feature_loss(c, options);
+      for (const auto& [options, of_rows] : {std::pair(FeatureLossOptions{kind}, no_rest),
+                                             {{kind, PairMask::kFull}, no_rest},
+                                             {{kind, PairMask::kFull}, rest},
+                                             {{.kind = kind, .block = 4}, rest}}) {
+        const FeatureLossReference at = reference::feature_loss(c, options, of_rows);
         AttentionCase up = c, down = c;
         Random random(9);
         const double step = 1e-6;
@@ -81,8 +84,8 @@ TEST(FeatureLoss, TheReferenceHasTheSlopesItClaims) {
         nudge(up.log_alpha, down.log_alpha, at.grad.log_alpha.value);
         nudge(up.u, down.u, at.grad.u.value);
         nudge(up.norm_weight, down.norm_weight, at.grad.norm_weight.value);
-        const double difference = (reference::feature_loss(up, options).total() -
-                                   reference::feature_loss(down, options).total()) /
+        const double difference = (reference::feature_loss(up, options, of_rows).total() -
+                                   reference::feature_loss(down, options, of_rows).total()) /
                                   (2 * step);
         // Truncation goes with the square of the step, cancellation with its inverse.
         EXPECT_NEAR(slope, difference, 1e-6 * size + 1e-15 * at.total() / step)

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/core/random.h"
 #include "tests/reference/compare.h"
 #include "tests/reference/linear_attention.h"
 
@@ -53,11 +54,14 @@ Row row_loss(FeatureLossKind kind, const double* teacher, const double* student,
 }
 
 void add_head(const AttentionCase& c, const FeatureLossOptions& options, int64_t b, int64_t h,
+              const double* rest,  // [T], or null
               FeatureLossReference& out) {
   const std::vector<double> teacher = log_kernel(c, b, h), student = log_kernel_hat(c, b, h);
   LogFeatures query(c, FeatureSide::kQueries, b, h), key(c, FeatureSide::kKeys, b, h);
   const auto visible = [&](int64_t i) {
-    return options.mask == PairMask::kCausal ? i + 1 : c.tokens;
+    if (options.kind == FeatureLossKind::kL2 && rest != nullptr && rest[i] >= kPaddedRest)
+      return int64_t{0};
+    return options.mask == PairMask::kCausal ? (i / options.block + 1) * options.block : c.tokens;
   };
   double log_scale = options.scale == L2Scale::kRaw ? 0 : -HUGE_VAL;
   if (options.scale == L2Scale::kSequence)
@@ -68,8 +72,15 @@ void add_head(const AttentionCase& c, const FeatureLossOptions& options, int64_t
       }
   for (int64_t i = 0; i < c.tokens; ++i) {
     const double* logits = student.data() + i * c.tokens;
-    const Row row =
-        row_loss(options.kind, teacher.data() + i * c.tokens, logits, visible(i), log_scale);
+    std::vector<double> of_teacher(teacher.data() + i * c.tokens,
+                                   teacher.data() + i * c.tokens + visible(i));
+    std::vector<double> of_student(logits, logits + visible(i));
+    if (options.kind != FeatureLossKind::kL2 && rest != nullptr && rest[i] != -HUGE_VAL) {
+      of_teacher.push_back(rest[i]);
+      of_student.push_back(rest[i]);
+    }
+    const Row row = row_loss(options.kind, of_teacher.data(), of_student.data(),
+                             static_cast<int64_t>(of_teacher.size()), log_scale);
     out.per_head.value[static_cast<size_t>(h)] += row.loss;
     out.per_head.sensitivity[static_cast<size_t>(h)] += std::pow(row.loss_sensitivity, 2);
     for (int64_t j = 0; j < visible(i); ++j) {
@@ -93,10 +104,13 @@ double FeatureLossReference::total() const {
   return std::accumulate(per_head.value.begin(), per_head.value.end(), 0.0);
 }
 
-FeatureLossReference feature_loss(const AttentionCase& c, const FeatureLossOptions& options) {
+FeatureLossReference feature_loss(const AttentionCase& c, const FeatureLossOptions& options,
+                                  const std::vector<double>& rest) {
   FeatureLossReference out{Sensitive(static_cast<size_t>(c.heads)), SensitiveFeatures(c)};
   for (int64_t b = 0; b < c.batch; ++b)
-    for (int64_t h = 0; h < c.heads; ++h) add_head(c, options, b, h, out);
+    for (int64_t h = 0; h < c.heads; ++h)
+      add_head(c, options, b, h,
+               rest.empty() ? nullptr : rest.data() + (b * c.heads + h) * c.tokens, out);
   const auto rows = static_cast<double>(c.batch * c.tokens);
   const auto finish = [&](Sensitive& part) {
     for (double& x : part.value) x /= rows;
@@ -104,6 +118,23 @@ FeatureLossReference feature_loss(const AttentionCase& c, const FeatureLossOptio
   };
   finish(out.per_head);
   for (const auto& [name, part] : feature_parts(out.grad)) finish(*part);
+  return out;
+}
+
+std::vector<double> every_rest(const AttentionCase& c) {
+  Random random(17);
+  std::vector<double> out;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h) {
+      const std::vector<double> teacher = log_kernel(c, b, h), student = log_kernel_hat(c, b, h);
+      for (int64_t i = 0; i < c.tokens; ++i) {
+        const double noise = 2 * random.normal();
+        const double choice[] = {log_sum_exp(teacher.data() + i * c.tokens, i + 1) + noise,
+                                 log_sum_exp(student.data() + i * c.tokens, i + 1) + noise,
+                                 -HUGE_VAL, kPaddedRest, 5 * noise};
+        out.push_back(static_cast<float>(choice[(b + h + i) % 5]));
+      }
+    }
   return out;
 }
 

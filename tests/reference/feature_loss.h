@@ -16,7 +16,12 @@ struct FeatureLossReference {
   double total() const;
 };
 
-FeatureLossReference feature_loss(const AttentionCase& problem, const FeatureLossOptions& options);
+FeatureLossReference feature_loss(const AttentionCase& problem, const FeatureLossOptions& options,
+                                  const std::vector<double>& rest = {});  // [B, H, T], or none
+
+// A rest for every row, [B, H, T]: near the sum of its K, near that of its K̂, none, padding and any
+// number, in turn.
+std::vector<double> every_rest(const AttentionCase& problem);
 
 // The relative error of one K, K̂, p or p̂ in float32: that of its exponent, and of sums over
 // features and keys.

@@ -29,8 +29,8 @@ constexpr float kL2Headroom = 8.0f;
 struct Scratch {
   Side query, key;
   std::vector<float> query_gradient, key_gradient;  // [T, M]: of log φ̃
-  std::vector<float> teacher, student;              // [kBlock, T]
-  std::vector<float> logits, shift;                 // [T]
+  std::vector<float> teacher, student;              // [kBlock, T + 1] and [kBlock, T]
+  std::vector<float> logits, shift;                 // [T + 1] and [T]
   std::vector<int64_t> vanished;                    // [T]: the keys of vanished products
   std::vector<float> vanished_logs;                 // [T]: and their logarithms
   std::vector<float> block_sums;                    // [kBlock, M]
@@ -39,8 +39,9 @@ struct Scratch {
 
 struct Task {
   const HeadFeatures& features;
-  const float* q;  // [T, D]
-  const float* k;  // [T, D]
+  const float* q;     // [T, D]
+  const float* k;     // [T, D]
+  const float* rest;  // [T], or null
   int64_t tokens;
   const FeatureLossOptions& options;
 };
@@ -57,9 +58,9 @@ class HeadLoss {
     s_.key_sums.assign(static_cast<size_t>(tokens * count), 0.0f);
     s_.shift = s_.key.peak;
     add_constant(-2 * kLift, tokens, s_.shift.data());
-    s_.teacher.resize(static_cast<size_t>(kBlock * tokens));
+    s_.teacher.resize(static_cast<size_t>(kBlock * (tokens + 1)));
     s_.student.resize(static_cast<size_t>(kBlock * tokens));
-    s_.logits.resize(static_cast<size_t>(tokens));
+    s_.logits.resize(static_cast<size_t>(tokens + 1));
     s_.vanished.resize(static_cast<size_t>(tokens));
     s_.vanished_logs.resize(static_cast<size_t>(tokens));
     s_.block_sums.resize(static_cast<size_t>(kBlock * count));
@@ -71,8 +72,21 @@ class HeadLoss {
 
  private:
   int64_t visible(int64_t query) const {
-    return task_.options.mask == PairMask::kCausal ? query + 1 : task_.tokens;
+    const int64_t block = task_.options.block;
+    return task_.options.mask == PairMask::kCausal ? (query / block + 1) * block : task_.tokens;
   }
+  bool is_padding(int64_t query) const {
+    return task_.rest != nullptr && task_.rest[query] >= kPaddedRest;
+  }
+  // The l2 loss compares pairs one by one, so that what is exact adds nothing.
+  bool has_rest(int64_t query) const {
+    return task_.rest != nullptr && task_.options.kind != FeatureLossKind::kL2 &&
+           task_.rest[query] != -std::numeric_limits<float>::infinity();
+  }
+  // What the row's loss is a sum over: the keys it sees and, last, the rest.
+  int64_t terms(int64_t query) const { return visible(query) + has_rest(query); }
+  // From one row of the teacher's logits to the next, with a place for the rest.
+  int64_t teacher_step(int64_t keys) const { return keys + (task_.rest != nullptr); }
 
   // Queries [first, last) against every key they may see.
   void block(int64_t first, int64_t last) {
@@ -82,7 +96,7 @@ class HeadLoss {
     const float* key = s_.key.factor.data();
     const auto root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(width)));
     sgemm({.transpose_b = true, .alpha = root}, rows, keys, width, task_.q + first * width, width,
-          task_.k, width, s_.teacher.data(), keys);
+          task_.k, width, s_.teacher.data(), teacher_step(keys));
     sgemm({.transpose_b = true}, rows, keys, count, query, count, key, count, s_.student.data(),
           keys);
     for (int64_t i = first; i < last; ++i) row(i, first, keys);
@@ -96,11 +110,19 @@ class HeadLoss {
   // Turns row i of the student's products into Y.
   void row(int64_t i, int64_t first, int64_t keys) {
     const int64_t n = visible(i);
-    float* teacher = s_.teacher.data() + (i - first) * keys;
+    float* teacher = s_.teacher.data() + (i - first) * teacher_step(keys);
     float* product = s_.student.data() + (i - first) * keys;
     float* logits = s_.logits.data();
+    if (is_padding(i)) {
+      std::fill(product, product + keys, 0.0f);
+      return;
+    }
     const int64_t vanished =
         row_logits(product, s_.shift.data(), kSmallestProduct, logits, s_.vanished.data(), n);
+    if (has_rest(i)) {  // the student's logits are without the query's peak
+      teacher[n] = task_.rest[i];
+      logits[n] = task_.rest[i] - s_.query.peak[static_cast<size_t>(i)];
+    }
     const int64_t resolved = vanished == 0 ? 0 : resolve_vanished(teacher, i, vanished);
     const double loss = objective(teacher, logits, i, first, keys);  // may rescale loss_
     loss_ += loss;
@@ -118,7 +140,7 @@ class HeadLoss {
   // teacher and student, the logit becomes its upper bound. Returns how many were computed, and
   // puts their keys first.
   int64_t resolve_vanished(const float* teacher, int64_t i, int64_t vanished) {
-    const int64_t count = task_.features.key.count, n = visible(i);
+    const int64_t count = task_.features.key.count, n = terms(i);
     float* logits = s_.logits.data();
     for (int64_t at = 0; at < vanished; ++at)
       logits[s_.vanished[static_cast<size_t>(at)]] = -std::numeric_limits<float>::infinity();
@@ -151,7 +173,7 @@ class HeadLoss {
 
   // The loss of row i; its logits become H.
   double objective(float* teacher, float* logits, int64_t i, int64_t first, int64_t keys) {
-    const int64_t n = visible(i);
+    const int64_t n = terms(i);
     switch (task_.options.kind) {
       case FeatureLossKind::kSoftmax:
         return softmax_row(teacher, logits, n);
@@ -186,7 +208,7 @@ class HeadLoss {
 };
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
-                         const FeatureLossOptions& options) {
+                         const FeatureLossOptions& options, const Tensor& rest) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t key_heads = k.size(1);
   const std::vector<HeadFeatures> head = head_features(features);
@@ -196,8 +218,12 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
   parallel_for(batch * heads, [&](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads;
     const int64_t key_head = sequence * key_heads + h / (heads / key_heads);
-    const Task task{head[static_cast<size_t>(h)], q.data<float>() + index * tokens * width,
-                    k.data<float>() + key_head * tokens * width, tokens, options};
+    const Task task{head[static_cast<size_t>(h)],
+                    q.data<float>() + index * tokens * width,
+                    k.data<float>() + key_head * tokens * width,
+                    rest.defined() ? rest.data<float>() + index * tokens : nullptr,
+                    tokens,
+                    options};
     Scratch& mine = scratch[static_cast<size_t>(omp_get_thread_num())];
     loss[static_cast<size_t>(index)] = HeadLoss(task, mine).run();
     gradients.take(sequence, h, task.features, task.q, mine.query_gradient.data(), task.k,

@@ -19,7 +19,9 @@ PairLoss pair_loss(FeatureLossKind kind) {
 }
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
-                         const FeatureLossOptions& options) {
+                         const FeatureLossOptions& options, const Tensor& rest) {
+  require(!rest.defined() && options.block == 1,
+          "feature loss: blocks and a rest are not on the GPU yet, move q and k to the CPU");
   const FeatureLossProblem problem = {.batch = q.size(0),
                                       .heads = q.size(1),
                                       .key_heads = k.size(1),
