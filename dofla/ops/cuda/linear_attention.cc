@@ -6,8 +6,13 @@
 namespace dofla::cuda {
 namespace {
 
-LinearAttentionShape shape_of(const Tensor& q, const Tensor& k) {
-  return {element_of(q), q.size(0), q.size(1), k.size(1), q.size(2), q.size(3)};
+LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, int64_t block = 1) {
+  const LinearAttentionShape shape = {element_of(q), q.size(0), q.size(1), k.size(1),
+                                      q.size(2),     q.size(3), block};
+  require(block <= linear_attention_chunk(shape),
+          "linear attention: blocks of {} keys for {} heads of width {} on a GPU: use blocks of {}",
+          block, name(q.dtype()), q.size(3), linear_attention_chunk(shape));
+  return shape;
 }
 
 LinearAttentionFeatures kernel_features(const Features& features) {
@@ -36,11 +41,10 @@ Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                         LinearAttentionState* state, int64_t, Tensor* log_sum, int64_t block) {
-  require(block == 1, "linear attention: blocks of {} keys on a GPU are not there yet", block);
   if (q.size(2) == 1 && state != nullptr && log_sum == nullptr)
     return step(q, k, v, features, *state, false);
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
-  const LinearAttentionShape shape = shape_of(q, k);
+  const LinearAttentionShape shape = shape_of(q, k, block);
   const LinearAttentionFeatures on_gpu = kernel_features(features);
   const LinearAttentionSums sums = state == nullptr ? LinearAttentionSums{} : sums_of(*state);
   if (log_sum != nullptr)
@@ -64,7 +68,7 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   if (!tape.log_sum.defined())
     tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum, block);
   LinearAttentionGradients gradients = {buffers.q, buffers.k, buffers.v, gradients_like(features)};
-  const LinearAttentionShape shape = shape_of(q, k);
+  const LinearAttentionShape shape = shape_of(q, k, block);
   const LinearAttentionFeatures on_gpu = kernel_features(features);
   Tensor workspace({linear_attention_backward_workspace_bytes(shape, on_gpu)}, DType::kU8,
                    q.device());

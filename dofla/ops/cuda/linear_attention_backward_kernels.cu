@@ -111,7 +111,8 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
                                              const LinearAttentionGradientsOut& gradients,
                                              void* workspace, cudaStream_t stream) {
   const FeatureParts f = feature_parts(s, features);
-  if (!f.valid) return cudaErrorInvalidValue;
+  if (!f.valid || linear_attention_chunk(s) % s.block != 0 || s.tokens % s.block != 0)
+    return cudaErrorInvalidValue;
   const Workspace space(s, f, workspace);
   LinearBackwardArguments a = {};
   a.q = q, a.k = k, a.v = v, a.g = grad_out;
@@ -125,7 +126,7 @@ cudaError_t launch_linear_attention_backward(const LinearAttentionShape& s,
   a.grad_norm = features.u == nullptr ? nullptr : space.grad_norm;
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
-  a.total = static_cast<int>(f.total);
+  a.total = static_cast<int>(f.total), a.block = static_cast<int>(s.block);
   const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
   a.inner_scale = scales.inner, a.norm_scale = scales.norm;
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&

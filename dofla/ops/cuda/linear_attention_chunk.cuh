@@ -4,8 +4,9 @@
 //   peak_m = max_j l_jm,   a_m = Σ_j exp(l_jm − peak_m) c_j,   b_m = Σ_j exp(l_jm − peak_m) w_j,
 // l_jm being the log feature of row j. In the forward the rows are keys, w values and c is 1.
 //
-// A chunk ends before a row that exceeds, in any feature, what the chunk's first row sees by more
-// than e^kLargestStep: docs/kernels.md, "Chunks", says why nothing that matters then vanishes.
+// A chunk ends before a block of rows of which one exceeds, in any feature, what the chunk's first
+// row sees by more than e^kLargestStep: docs/kernels.md, "Chunks", says why nothing that matters
+// then vanishes.
 #pragma once
 
 #include "dofla/ops/cuda/feature_parts.cuh"
@@ -115,10 +116,10 @@ __device__ __forceinline__ void find_tops(const typename Tiling::Logs& logs, int
   }
 }
 
-// How many of the `rows` rows belong to the chunk: those before the first that exceeds what the
-// chunk's first row sees by too much.
+// How many of the `rows` rows belong to the chunk: the blocks before the first row that exceeds
+// what the chunk's first row sees by too much.
 template <class Tiling>
-__device__ int cut_chunk(const typename Tiling::Logs& logs, int rows,
+__device__ int cut_chunk(const typename Tiling::Logs& logs, int rows, int block,
                          ChunkShared<Tiling::kTile>& shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = 16 * warp + lane / 4;
   int cut = rows;
@@ -134,22 +135,40 @@ __device__ int cut_chunk(const typename Tiling::Logs& logs, int rows,
   __syncthreads();
 #pragma unroll
   for (int w = 0; w < Tiling::kWarps; ++w) cut = min(cut, shared.cut[w]);
-  return cut;
+  return cut / block * block;
 }
 
-// Decides how many of `rows` rows belong to the chunk, and computes the new peaks. Thread m < kTile
-// holds `log_max`, the running maximum of feature m.
+// The largest log features of the chunk's first block of rows, which its first row sees.
 template <class Tiling>
-__device__ int settle_peaks(const typename Tiling::Logs& logs, int rows, float& log_max,
-                            ChunkShared<Tiling::kTile>& shared) {
+__device__ __forceinline__ void find_seen(const typename Tiling::Logs& logs, int block,
+                                          ChunkShared<Tiling::kTile>& shared) {
   const int m = threadIdx.x, c = threadIdx.x % 4;
-  if (threadIdx.x < 4) {
+  if (block > 1) {
+    find_tops<Tiling>(logs, block, shared);
+    __syncthreads();
+    if (m < Tiling::kTile) {
+      float top = -INFINITY;
+#pragma unroll
+      for (int w = 0; w < Tiling::kWarps; ++w) top = fmaxf(top, shared.top[w][m]);
+      shared.seen[m] = top;
+    }
+    __syncthreads();
+  } else if (threadIdx.x < 4) {
 #pragma unroll
     for (int n = 0; n < Tiling::kBlocks; ++n) {
       shared.seen[8 * n + 2 * c] = logs[n][0];
       shared.seen[8 * n + 2 * c + 1] = logs[n][1];
     }
   }
+}
+
+// Decides how many of `rows` rows, in whole blocks, belong to the chunk, and computes the new
+// peaks. Thread m < kTile holds `log_max`, the running maximum of feature m.
+template <class Tiling>
+__device__ int settle_peaks(const typename Tiling::Logs& logs, int rows, int block, float& log_max,
+                            ChunkShared<Tiling::kTile>& shared) {
+  const int m = threadIdx.x;
+  find_seen<Tiling>(logs, block, shared);
   const auto move_peak = [&] {
     float top = log_max;
 #pragma unroll
@@ -167,7 +186,7 @@ __device__ int settle_peaks(const typename Tiling::Logs& logs, int rows, float& 
     exceeds = move_peak() > shared.seen[m] + kLargestStep;
   }
   if (__syncthreads_or(exceeds)) {
-    rows = cut_chunk<Tiling>(logs, rows, shared);
+    rows = cut_chunk<Tiling>(logs, rows, block, shared);
     find_tops<Tiling>(logs, rows, shared);
     __syncthreads();
     if (m < Tiling::kTile) move_peak();

@@ -18,7 +18,7 @@ struct ForwardArguments {
   const float *z, *log_alpha;
   const float *u, *norm_weight;       // of untied features, or null
   LinearAttentionSums before, after;  // [B, segments, ΣM], or null
-  int heads, group, tokens, width, total;
+  int heads, group, tokens, width, total, block;
   int segments, segment_tokens;
   float inner_scale, norm_scale;
   bool packed, packed_out;
@@ -93,7 +93,8 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
     if (kOutput)
       log_features<Tiling>(tile(stage, 0), query_directions, f, shared.offset, float2{}, -INFINITY,
                            log_q);
-    const int rows = settle_peaks<Tiling>(log_k, min(Tiling::kTile, end - begin), log_max, shared);
+    const int rows =
+        settle_peaks<Tiling>(log_k, min(Tiling::kTile, end - begin), a.block, log_max, shared);
     const int next = begin + rows;
     if (Tiling::kStages == 2 && next < end) load_chunk(next, stage ^ 1);
 
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
     }
     __syncthreads();
     if (kOutput) {
-      pair_weights<Tiling>(query, keys, f.groups(), weights, denominator);
+      pair_weights<Tiling>(query, keys, f.groups(), a.block, weights, denominator);
       const int64_t part = b_index * gridDim.x + blockIdx.x, head = b_index * a.heads + h;
       if (a.parts != nullptr)
         write_outputs<Tiling>(query, weights, sums, values, f.groups(), rows, denominator, a.width,
@@ -260,7 +261,8 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
                                     const LinearAttentionSums& sums, const HeadRowsOut& out,
                                     float* log_sum, void* workspace, cudaStream_t stream) {
   const FeatureParts f = feature_parts(s, features);
-  if (!f.valid) return cudaErrorInvalidValue;
+  if (!f.valid || linear_attention_chunk(s) % s.block != 0 || s.tokens % s.block != 0)
+    return cudaErrorInvalidValue;
   if (s.tokens == 0 || s.batch == 0) return cudaSuccess;
   ForwardArguments a = {};
   a.q = q, a.k = k, a.v = v, a.out = out;
@@ -270,7 +272,7 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
   a.u = features.u, a.norm_weight = features.norm_weight;
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
-  a.total = static_cast<int>(f.own);
+  a.total = static_cast<int>(f.own), a.block = static_cast<int>(s.block);
   const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
   a.inner_scale = scales.inner, a.norm_scale = scales.norm;
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&

@@ -18,7 +18,13 @@ struct LinearAttentionShape {
   int64_t batch, heads, key_heads;  // H <= kMostHeads
   int64_t tokens;                   // T
   int64_t width;                    // D <= kWidestHead
+  int64_t block = 1;  // keys that become visible together: a divisor of a chunk and of T
 };
+
+// Tokens that a kernel takes at once; shared memory decides.
+inline int64_t linear_attention_chunk(const LinearAttentionShape& shape) {
+  return shape.element == Element::kF32 && shape.width > 64 ? 32 : 64;
+}
 
 // Every query head has its own features and a state, or, where they are untied, every key head:
 // query heads then have directions of their own for queries.

@@ -38,15 +38,16 @@ __device__ __forceinline__ void query_factors(const typename Tiling::Logs& logs,
   }
 }
 
-// Weights Σ_m query_im key_jm of the keys j ≤ i of the chunk, and their share of the denominators.
+// Weights Σ_m query_im key_jm of the chunk's keys that row i sees, and their share of the
+// denominators.
 template <class Tiling>
 __device__ __forceinline__ void pair_weights(const typename Tiling::Factors& query,
-                                             typename Tiling::RowTile keys, int groups,
+                                             typename Tiling::RowTile keys, int groups, int block,
                                              typename Tiling::Factors& weights,
                                              float (&denominator)[2]) {
   typename Tiling::Logs sums;
   dot_rows<Tiling, Tiling::kTile / 16>([&](int k) { return query.left(k); }, groups, keys, sums);
-  keep_earlier<Tiling>(sums, weights);
+  keep_earlier<Tiling>(sums, block, weights);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float sum = 0;

@@ -10,7 +10,7 @@ template <class T, int kHeadWidth>
 struct ChunkTiling {
   static constexpr int kWidth = kHeadWidth;
   static constexpr bool kFast = sizeof(T) == 2;
-  // Tokens of a chunk and features of a block; shared memory decides.
+  // Tokens of a chunk, as linear_attention_chunk says, and features of a block.
   static constexpr int kTile = sizeof(T) == 4 && kWidth > 64 ? 32 : 64;
   static constexpr int kWarps = kTile / 16, kThreads = 32 * kWarps;
   static constexpr int kBlocks = kTile / 8;
@@ -78,18 +78,20 @@ __device__ __forceinline__ void dot_rows(const Left& left, int steps, typename T
   });
 }
 
-// Those that the causal mask keeps, rounded.
+// Those of the row's block of rows and of earlier ones, rounded. A block has a power of 2 rows.
 template <class Tiling>
-__device__ __forceinline__ void keep_earlier(const typename Tiling::Logs& sums,
+__device__ __forceinline__ void keep_earlier(const typename Tiling::Logs& sums, int block,
                                              typename Tiling::Factors& kept) {
   const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, row = threadIdx.x / 32 * 16 + g;
 #pragma unroll
   for (int n = 0; n < Tiling::kBlocks; ++n) {
     const int j = 8 * n + 2 * c;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      kept.pair[n][half] = {j <= row + 8 * half ? sums[n][2 * half] : 0.0f,
-                            j + 1 <= row + 8 * half ? sums[n][2 * half + 1] : 0.0f};
+    for (int half = 0; half < 2; ++half) {
+      const int last = (row + 8 * half) | (block - 1);
+      kept.pair[n][half] = {j <= last ? sums[n][2 * half] : 0.0f,
+                            j + 1 <= last ? sums[n][2 * half + 1] : 0.0f};
+    }
   }
 }
 

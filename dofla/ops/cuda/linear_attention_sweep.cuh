@@ -1,7 +1,7 @@
 // One sweep of the linear attention's backward: equations (7) and (8) of docs/kernels.md. The
 // gradients of queries sum over earlier keys; those of keys and values sum over later queries,
-// which is the same with time running backwards. Each sweep owns rows x_i with vectors u_i and
-// passes over rows y_j with vectors w_j:
+// which is the same with time running backwards, also in blocks, of which T is a whole number. Each
+// sweep owns rows x_i with vectors u_i and passes over rows y_j with vectors w_j:
 //   queries:  x = q, u = g,  y = k, w = v, c = 1    keys:  x = k, u = v,  y = q, w = g, c = e
 #pragma once
 
@@ -62,7 +62,7 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
     Logs logs;
     log_features<Tiling>(y, kKeys ? query_directions : key_directions, f, shared.offset,
                          kKeys ? query_less : key_less, 0.0f, logs);
-    rows = settle_peaks<Tiling>(logs, rows, log_max, shared);
+    rows = settle_peaks<Tiling>(logs, rows, a.block, log_max, shared);
     store_factors<Tiling>(logs, rows, shared, y);
     log_features<Tiling>(x, kKeys ? key_directions : query_directions, f, shared.offset,
                          kKeys ? key_less : query_less, -INFINITY, logs);
@@ -83,7 +83,7 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
     {
       Logs products;
       dot_rows<Tiling, kGroups>([&](int k) { return own.left(k); }, f.groups(), y, products);
-      keep_earlier<Tiling>(products, weights);
+      keep_earlier<Tiling>(products, a.block, weights);
     }
 #pragma unroll
     for (int column = 0; column < kWidth; column += Tiling::kColumns) {
@@ -108,7 +108,7 @@ struct Sweep : SweepRows<T, kWidth, kKeys> {
       for (int i = 0; i < 4; ++i)
         products[n][i] -= kKeys ? e[8 * n + 2 * c + i % 2] : e[16 * warp + g + i / 2 * 8];
     }
-    keep_earlier<Tiling>(products, pairs);
+    keep_earlier<Tiling>(products, a.block, pairs);
   }
 
   // ∂loss / ∂log feature of the warp's rows, own · (Σ_j pair_ij factor_jm + u_i·b_m − c a_m), and

@@ -16,7 +16,7 @@ struct LinearBackwardArguments {
   const float *u, *norm_weight;  // of untied features, or null
   // Of queries and of keys, by query head: [B, 2, ΣM, D], [B, 2, ΣM], and of η by part, [B, P].
   float *grad_directions, *grad_log_alpha, *grad_norm;
-  int heads, group, tokens, width, total;
+  int heads, group, tokens, width, total, block;
   float inner_scale, norm_scale;
   bool packed, packed_q, packed_k, packed_v;
 };

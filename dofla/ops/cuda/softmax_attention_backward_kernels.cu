@@ -184,31 +184,33 @@ __global__ void __launch_bounds__(kThreads)
   const float log2_scale = a.scale * kLog2E;
   for (int pass = 0; pass < passes.count(); ++pass) {
     if (pass + 1 < passes.count()) load_other(pass + 1);
-    const int other_first = place(pass).y;
-    float weight[kBlocks][4] = {}, gradient[kBlocks][4] = {};
-    dot_rows<kWidth>(own_tile(0), warp_row, other_tile(pass, 0), weight);
-    dot_rows<kWidth>(own_tile(1), warp_row, other_tile(pass, 1), gradient);
+    if (first + warp_row < own_rows) {  // short sequences leave warps without rows
+      const int other_first = place(pass).y;
+      float weight[kBlocks][4] = {}, gradient[kBlocks][4] = {};
+      dot_rows<kWidth>(own_tile(0), warp_row, other_tile(pass, 0), weight);
+      dot_rows<kWidth>(own_tile(1), warp_row, other_tile(pass, 1), gradient);
 #pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
+      for (int n = 0; n < kBlocks; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int column = 8 * n + 2 * c + i % 2;
-        const int own = first + warp_row + g + i / 2 * 8, other = other_first + column;
-        const int query = kOwnKeys ? other : own, key = kOwnKeys ? own : other;
-        const float log = kOwnKeys ? other_value(pass, 0)[column] : own_log[i / 2];
-        const float e = kOwnKeys ? other_value(pass, 1)[column] : own_e[i / 2];
-        const bool seen = query < a.queries && key <= past + query;
-        weight[n][i] = seen ? fast_exp2(fmaf(weight[n][i], log2_scale, -log * kLog2E)) : 0.0f;
-        gradient[n][i] = weight[n][i] * (gradient[n][i] - e);
+        for (int i = 0; i < 4; ++i) {
+          const int column = 8 * n + 2 * c + i % 2;
+          const int own = first + warp_row + g + i / 2 * 8, other = other_first + column;
+          const int query = kOwnKeys ? other : own, key = kOwnKeys ? own : other;
+          const float log = kOwnKeys ? other_value(pass, 0)[column] : own_log[i / 2];
+          const float e = kOwnKeys ? other_value(pass, 1)[column] : own_e[i / 2];
+          const bool seen = query < a.queries && key <= past + query;
+          weight[n][i] = seen ? fast_exp2(fmaf(weight[n][i], log2_scale, -log * kLog2E)) : 0.0f;
+          gradient[n][i] = weight[n][i] * (gradient[n][i] - e);
+        }
       }
+      RoundedSums<T, kBlocks> rounded;
+      if constexpr (kOwnKeys) {
+        round_sums(weight, rounded);
+        add_rows<kWidth>(rounded, other_tile(pass, 1), grad1);
+      }
+      round_sums(gradient, rounded);
+      add_rows<kWidth>(rounded, other_tile(pass, 0), grad0);
     }
-    RoundedSums<T, kBlocks> rounded;
-    if constexpr (kOwnKeys) {
-      round_sums(weight, rounded);
-      add_rows<kWidth>(rounded, other_tile(pass, 1), grad1);
-    }
-    round_sums(gradient, rounded);
-    add_rows<kWidth>(rounded, other_tile(pass, 0), grad0);
     wait_for_copies<0>();
     __syncthreads();
   }

@@ -1,11 +1,18 @@
 // What the tests of attention and of its losses share: problems, and how close the GPU must come.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
+#include "dofla/ops/linear_attention.h"
 #include "tests/reference/attention_case.h"
+#include "tests/reference/linear_attention.h"
+#include "tests/reference/slopes.h"
 #include "tests/support/gpu.h"
+#include "tests/support/random_values.h"
+#include "tests/support/tolerance.h"
 
 namespace dofla::test {
 
@@ -55,9 +62,83 @@ class AttentionOnGpu : public OnGpu {
   }
 
   static std::string name_of(const AttentionCase& c, DType dtype) {
-    return fmt::format("{} tokens of {}, {} × {} heads, {}", c.tokens, c.width, c.batch, c.heads,
-                       name(dtype));
+    return fmt::format("{} tokens of {} in blocks of {}, {} × {} heads, {}", c.tokens, c.width,
+                       c.block, c.batch, c.heads, name(dtype));
   }
+
+  // Of the type's numbers, in float32.
+  static Tensor random_gradient(const AttentionCase& c, DType dtype) {
+    Random random(3);
+    return normal_tensor({c.batch, c.tokens, c.heads, c.width}, random).to(dtype).to(DType::kF32);
+  }
+
+  // Linear attention with a state and without one, and its gradients from the tape, as on the CPU.
+  void expect_linear(const AttentionCase& c, const Precision& precision) const;
+  void expect_linear_gradients(const AttentionCase& c, const Precision& precision,
+                               const LinearAttentionGradients& found,
+                               const LinearAttentionGradients& wanted, const Tensor& grad) const;
 };
+
+// How far a gradient of η moves when every kernel value moves by one part of itself.
+inline double most_sensitive_norm_weight(const AttentionCase& c, const Tensor& grad) {
+  const auto reference = reference::linear_attention_backward(c, reference::to_doubles(grad));
+  return *std::ranges::max_element(reference.features.norm_weight.sensitivity);
+}
+
+inline void AttentionOnGpu::expect_linear_gradients(const AttentionCase& c,
+                                                    const Precision& precision,
+                                                    const LinearAttentionGradients& found,
+                                                    const LinearAttentionGradients& wanted,
+                                                    const Tensor& grad) const {
+  const std::string what = name_of(c, precision.dtype);
+  const double sums = precision.relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 4);
+  expect_close(found.v, wanted.v, sums, what + ", grad_v");
+  if (c.tokens == 1) return;  // the output is v itself: the other gradients are rounding
+  expect_close(found.q, wanted.q, sums, what + ", grad_q");
+  expect_close(found.k, wanted.k, sums, what + ", grad_k");
+  const auto found_parts = feature_parts(found.features);
+  const auto wanted_parts = feature_parts(wanted.features);
+  for (size_t i = 0; i < found_parts.size(); ++i) {
+    const auto& [part, tensor] = found_parts[i];
+    const Tensor& expected = *wanted_parts[i].second;
+    ASSERT_EQ(tensor->defined(), expected.defined());
+    const std::string which = what + ", gradient of " + std::string(part);
+    if (!tensor->defined()) continue;
+    // η has one gradient for all features and keys of a head, which largely cancel: it is good
+    // to what the kernel values that it comes from are good to, and no better.
+    if (part == "norm_weight")
+      expect_near(here(*tensor), expected, precision.relative * most_sensitive_norm_weight(c, grad),
+                  which);
+    else
+      expect_close(*tensor, expected, sums, which);
+  }
+}
+
+inline void AttentionOnGpu::expect_linear(const AttentionCase& c,
+                                          const Precision& precision) const {
+  const auto& [dtype, relative] = precision;
+  const Inputs x = rounded_inputs(c, dtype);
+  const Features features = c.features(), on_gpu = features.to(gpu);
+  const std::string what = name_of(c, dtype);
+  const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
+  LinearAttentionState state = new_linear_attention_state(c.batch, features);
+  LinearAttentionState gpu_state = new_linear_attention_state(c.batch, on_gpu);
+  const int64_t chunk = kLinearAttentionChunk;
+  AttentionTape wanted;
+  linear_attention(x.q, x.k, x.v, features, &state, chunk, &wanted, c.block);
+  expect_close(linear_attention(q, k, v, on_gpu, &gpu_state, chunk, nullptr, c.block), wanted.out,
+               relative, what);
+  expect_close(gpu_state.b, state.b, 2 * relative, what + ", state");
+  AttentionTape tape;
+  linear_attention(q, k, v, on_gpu, nullptr, chunk, &tape, c.block);
+  const double most = reference::largest(reference::to_doubles(wanted.log_sum));
+  expect_near(here(tape.log_sum), wanted.log_sum, relative * std::max(most, 1.0),
+              what + ", log sums");
+  const Tensor grad = random_gradient(c, dtype);
+  expect_linear_gradients(
+      c, precision,
+      linear_attention_backward(q, k, v, on_gpu, there(grad, dtype), chunk, tape, {}, c.block),
+      linear_attention_backward(x.q, x.k, x.v, features, grad, chunk, {}, {}, c.block), grad);
+}
 
 }  // namespace dofla::test

@@ -4,9 +4,7 @@
 #include "dofla/ops/linear_attention.h"
 #include "dofla/ops/softmax_attention.h"
 #include "tests/ops/cuda/attention_on_gpu.h"
-#include "tests/reference/linear_attention.h"
 #include "tests/support/random_values.h"
-#include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
@@ -71,55 +69,9 @@ TEST_F(CudaAttention, Softmax) {
     }
 }
 
-// How far a gradient of η moves when every kernel value moves by one part of itself.
-double most_sensitive_norm_weight(const AttentionCase& c, const Tensor& grad) {
-  const float* from = grad.data<float>();
-  const auto reference =
-      reference::linear_attention_backward(c, std::vector<double>(from, from + grad.count()));
-  return *std::ranges::max_element(reference.features.norm_weight.sensitivity);
-}
-
 TEST_F(CudaAttention, Linear) {
   for (const AttentionCase& c : all_cases())
-    for (const auto& [dtype, relative] : kPrecisions) {
-      const Inputs x = rounded_inputs(c, dtype);
-      const Features features = c.features(), on_gpu = features.to(gpu);
-      const std::string what = name_of(c, dtype);
-      const Tensor q = there(x.q, dtype), k = there(x.k, dtype), v = there(x.v, dtype);
-      LinearAttentionState state = new_linear_attention_state(c.batch, features);
-      LinearAttentionState gpu_state = new_linear_attention_state(c.batch, on_gpu);
-      expect_close(linear_attention(q, k, v, on_gpu, &gpu_state),
-                   linear_attention(x.q, x.k, x.v, features, &state), relative, what);
-      expect_close(gpu_state.b, state.b, 2 * relative, what + ", state");
-      AttentionTape tape;
-      linear_attention(q, k, v, on_gpu, nullptr, kLinearAttentionChunk, &tape);
-      Random random(3);
-      const Tensor grad = test::normal_tensor({c.batch, c.tokens, c.heads, c.width}, random)
-                              .to(dtype)
-                              .to(DType::kF32);
-      const auto cpu = linear_attention_backward(x.q, x.k, x.v, features, grad);
-      const auto result = linear_attention_backward(q, k, v, on_gpu, there(grad, dtype),
-                                                    kLinearAttentionChunk, tape);
-      const double sums = relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 4);
-      expect_close(result.v, cpu.v, sums, what + ", grad_v");
-      if (c.tokens == 1) continue;  // the output is v itself: the other gradients are rounding
-      expect_close(result.q, cpu.q, sums, what + ", grad_q");
-      expect_close(result.k, cpu.k, sums, what + ", grad_k");
-      const auto found = feature_parts(result.features);
-      const auto wanted = feature_parts(cpu.features);
-      for (size_t i = 0; i < found.size(); ++i) {
-        ASSERT_EQ(found[i].second->defined(), wanted[i].second->defined());
-        const std::string which = what + ", gradient of " + std::string(found[i].first);
-        if (!found[i].second->defined()) continue;
-        // η has one gradient for all features and keys of a head, which largely cancel: it is good
-        // to what the kernel values that it comes from are good to, and no better.
-        if (found[i].first == "norm_weight")
-          test::expect_near(here(*found[i].second), *wanted[i].second,
-                            relative * most_sensitive_norm_weight(c, grad), which);
-        else
-          expect_close(*found[i].second, *wanted[i].second, sums, which);
-      }
-    }
+    for (const test::Precision& precision : kPrecisions) expect_linear(c, precision);
 }
 
 // A backward without the forward's tape computes the same.
