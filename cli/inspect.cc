@@ -35,25 +35,30 @@ void print_table(const ModelConfig& config, const Parameters& parameters, const 
       with_bytes_unit(parameters.bytes), name(parameters.dtype)));
 }
 
-// The features of every layer, head by head where its heads differ.
-std::string linear_lines(const FeatureSet& features) {
-  const std::string of =
-      is_untied(features.map) ? fmt::format(" of {} key heads", features.first().heads()) : "";
+// What a layer attends to: features, head by head where they differ, exact keys, or everything.
+std::string layer_text(const std::vector<int64_t>& counts, const ExactKeys& exact) {
+  if (counts.empty() && exact.empty()) return "softmax attention, with a cache that grows";
+  std::string text;
+  if (!exact.empty())
+    text = fmt::format("{} exact keys ({}, {} sinks)", exact.keys, name(exact.policy), exact.sinks);
+  if (counts.empty()) return text + ", nothing of what leaves them";
+  const bool same = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+  return text + (exact.empty() ? "" : " and features: ") +
+         (same ? std::to_string(counts.front()) : fmt::format("{}", fmt::join(counts, " "))) +
+         " a head";
+}
+
+std::string linear_lines(const FeatureSet& features, const ModelConfig& config) {
+  const int64_t heads = feature_heads(features.map, config.heads, config.kv_heads);
+  const std::string of = is_untied(features.map) ? fmt::format(" of {} key heads", heads) : "";
   std::string text =
-      fmt::format("  attention   linear, {} features{}\n  state       {} a sequence\n",
-                  name(features.map), of, with_bytes_unit(state_bytes(features, config)));
-  int64_t layer = 0;
-  for (const std::vector<int64_t>& counts : features.counts()) {
-    ++layer;
-    if (counts.empty()) {
-      text += fmt::format("  layer {:<5} softmax attention, with a cache that grows\n", layer);
-      continue;
-    }
-    const bool same = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+      fmt::format("  attention   {}, {} features{}\n  state       {} a sequence\n",
+                  features.exact.empty() ? "linear" : "exact keys and linear", name(features.map),
+                  of, with_bytes_unit(state_bytes(features, config)));
+  for (size_t layer = 0; layer < features.layers.size(); ++layer)
     text += fmt::format(
-        "  layer {:<5} {} a head\n", layer,
-        same ? std::to_string(counts.front()) : fmt::format("{}", fmt::join(counts, " ")));
-  }
+        "  layer {:<5} {}\n", layer + 1,
+        layer_text(features.layers[layer].counts, exact_keys_of(features.exact, layer)));
   return text;
 }
 
@@ -63,7 +68,7 @@ void run(const InspectArguments& options) {
   const Parameters parameters = count_parameters(checkpoint);
   if (!options.json) {
     print_table(config, parameters, checkpoint.folder());
-    if (is_linear(checkpoint)) print(linear_lines(load_features(checkpoint)));
+    if (is_linear(checkpoint)) print(linear_lines(load_features(checkpoint), config));
     return;
   }
   OrderedJson json = {{"model_type", config.model_type}, {"layers", config.layers},
@@ -77,6 +82,7 @@ void run(const InspectArguments& options) {
     json["linear_attention"] = {{"feature_map", name(features.map)},
                                 {"features", features.counts()},
                                 {"state_bytes", state_bytes(features, config)}};
+    if (!features.exact.empty()) json["linear_attention"]["exact_keys"] = to_json(features.exact);
   }
   print_json(json);
 }
@@ -95,7 +101,8 @@ Command add_inspect(CLI::App& program) {
       "JSON:\n  {\"model_type\", \"layers\", \"heads\", \"kv_heads\", \"head_size\", \"width\",\n"
       "   \"vocabulary\", \"context\", \"parameters\", \"bytes\", \"dtype\"}, and for a linear "
       "model\n"
-      "   \"linear_attention\": {\"feature_map\", \"features\", \"state_bytes\"}");
+      "   \"linear_attention\": {\"feature_map\", \"features\", \"state_bytes\"},\n   with exact "
+      "keys also \"exact_keys\": what every layer keeps");
   return {app, [options] { run(*options); }};
 }
 

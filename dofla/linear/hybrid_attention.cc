@@ -38,9 +38,10 @@ struct HybridState : AttentionState {
 
 // Token t of every head.
 Tensor token_of(const Tensor& heads, int64_t t) {
-  return contiguous_heads(heads.view({heads.size(0), heads.size(1), 1, heads.size(3)},
-                                     t * heads.step(2),
-                                     {heads.step(0), heads.step(1), heads.step(2), 1}));
+  const Tensor dense = contiguous_heads(heads);
+  return contiguous_heads(dense.view({heads.size(0), heads.size(1), 1, heads.size(3)},
+                                     t * dense.step(2),
+                                     {dense.step(0), dense.step(1), dense.step(2), 1}));
 }
 
 // How many tokens every sequence has seen when `more` have come, [B] on the device of the heads.

@@ -101,9 +101,9 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
       heads, tape.attention, grad_mixed.reshape(tape.attention.out.shape()), buffers);
   if (features != nullptr && features->z.defined()) {
     const auto from = feature_parts(inner.features);
-    const auto to = feature_parts(*features);
-    for (size_t part = 0; part < to.size(); ++part)
-      if (to[part].second->defined()) add(*to[part].second, *from[part].second);
+    const auto sums = feature_parts(*features);
+    for (size_t part = 0; part < sums.size(); ++part)
+      if (sums[part].second->defined()) add(*sums[part].second, *from[part].second);
   }
   project_heads_backward(block, tape, inner, to.heads, weights);
   Tensor out;

@@ -63,8 +63,14 @@ void require_valid(const ExactKeys& exact) {
       "exact keys: {} are too few: {} sinks and the {} newest stay when {} leave: give at least "
       "{}",
       exact.keys, exact.sinks, exact.recent, exact.block, exact.sinks + exact.recent + exact.block);
-  require(exact.decay > 0 && exact.decay <= 1,
-          "exact keys: expected a decay above 0 and up to 1, found {}", exact.decay);
+  require(exact.decay > 0 && exact.decay < 1,
+          "exact keys: expected a decay between 0 and 1, found {}", exact.decay);
+}
+
+float first_score(const ExactKeys& exact, int64_t group) {
+  if (exact.policy == KeyPolicy::kRecent) return 0;
+  const double seen = 1 / (1 - exact.decay);  // queries, each counted with its decay
+  return static_cast<float>(static_cast<double>(group) / static_cast<double>(exact.keys) * seen);
 }
 
 int64_t times_evicted(const ExactKeys& exact, int64_t keys) {

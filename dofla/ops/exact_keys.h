@@ -31,11 +31,11 @@ struct ExactKeys {
   int64_t keys = 0;    // K: the most that a key head holds; 0: none, linear attention alone
   int64_t sinks = 4;   // the first tokens, which never leave
   int64_t recent = 8;  // the newest, which do not leave yet
-  int64_t block = 16;  // how many leave together: a divisor of 64
+  int64_t block = 8;   // how many leave together: a divisor of 64
   KeyPolicy policy = KeyPolicy::kAttended;
   // A key's score is its attention from all query heads of its group, summed over the queries since
-  // it came; a query so many tokens ago counts decay to that power.
-  double decay = 0.95;
+  // it came; a query so many tokens ago counts decay to that power. It begins with first_score().
+  double decay = 0.98;
 
   bool empty() const { return keys == 0; }
   bool operator==(const ExactKeys&) const = default;
@@ -44,6 +44,11 @@ struct ExactKeys {
 // Throws std::invalid_argument unless at least `block` keys can leave a full cache and the rest is
 // sound.
 void require_valid(const ExactKeys& exact);
+
+// The score that a new key begins with: that of one which `group` query heads have always attended
+// like the average of a full cache. Without it a key leaves before it could be attended. 0 for
+// kRecent, whose scores stay 0.
+float first_score(const ExactKeys& exact, int64_t group);
 
 // What the keys, values and scores of a key head take, keys in the 16 bits that they have on a GPU.
 constexpr int64_t exact_key_bytes(int64_t keys, int64_t width) {

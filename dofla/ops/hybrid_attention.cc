@@ -18,10 +18,10 @@ Tensor tokens_of(const Tensor& heads, int64_t begin, int64_t end) {
                     begin * heads.step(2), {heads.step(0), heads.step(1), heads.step(2), 1});
 }
 
-// [B, T, H, D] as heads, [B, H, T, D].
-Tensor as_heads(const Tensor& rows) {
+// Tokens [begin, end) of [B, T, H, D] as heads, [B, H, end − begin, D].
+Tensor as_heads(const Tensor& rows, int64_t begin, int64_t end) {
   const int64_t width = rows.size(3), step = rows.size(2) * width;
-  return rows.view({rows.size(0), rows.size(2), rows.size(1), width}, 0,
+  return rows.view({rows.size(0), rows.size(2), end - begin, width}, begin * step,
                    {rows.size(1) * step, width, step, 1});
 }
 
@@ -158,13 +158,12 @@ Tensor hybrid_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   const int64_t steps = past > exact.keys ? std::min(tokens, exact.keys - held) : 0;
   if (steps == 0) return attend(q, k, v, features, exact, state, held, nullptr);
   Tensor out({q.size(0), tokens, q.size(1), q.size(3)}, q.dtype(), q.device());
-  const Tensor rows = as_heads(out);
   const auto part = [](const Tensor& heads, int64_t begin, int64_t end) {
-    return contiguous_heads(tokens_of(heads, begin, end));
+    return contiguous_heads(tokens_of(contiguous_heads(heads), begin, end));
   };
   const auto store = [&](const Tensor& from, int64_t begin, int64_t end) {
-    Tensor to = tokens_of(rows, begin, end);
-    copy_heads(as_heads(from), to);
+    Tensor to = as_heads(out, begin, end);
+    copy_heads(as_heads(from, 0, from.size(1)), to);
   };
   for (int64_t t = 0; t < steps; ++t) {
     Tensor seen({q.size(0)}, DType::kI64);

@@ -109,7 +109,7 @@ TEST(LinearModelFiles, MemoryOfTheCache) {
   config.layers = 12;
   config.kv_heads = 12;
   config.head_size = 64;
-  EXPECT_EQ(cache_bytes(config, 1024), 2 * 12 * 12 * 1024 * 64 * 4);
+  EXPECT_EQ(cache_bytes(config, 1024), 2 * 12 * 12 * 1024 * 64 * 2);
 }
 
 }  // namespace

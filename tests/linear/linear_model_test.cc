@@ -38,7 +38,7 @@ TEST_P(LinearModel, DecodingTokenByTokenGivesTheSameAsOneCall) {
     const Tensor one = row.reshape({tokens}).slice(t, t + 1).reshape({1, 1});
     const Tensor hidden = model.forward(one, {.state = &state, .observer = {}});
     std::copy_n(hidden.data<float>(), config.width, steps.data<float>() + t * config.width);
-    EXPECT_EQ(state.bytes(), state_bytes(features())) << "the state must not grow";
+    EXPECT_EQ(state.bytes(), state_bytes(features(), config)) << "the state must not grow";
   }
   test::expect_near(steps, whole, tolerance(whole), "hidden");
 }
@@ -104,7 +104,7 @@ TEST_P(LinearModel, TheStateBelongsToTheHeadsThatHaveFeatures) {
   for (int64_t layer = 0; layer < config.layers; ++layer)
     for (int64_t head = 0; head < heads; ++head)
       expected += (5 + 3 * head + layer) * (config.head_size + 2) * 4;
-  EXPECT_EQ(state_bytes(features()), expected);
+  EXPECT_EQ(state_bytes(features(), config), expected);
 }
 
 // Its weights are those of its coordinates already; going on from its features needs them too.
@@ -189,10 +189,10 @@ TEST_P(LinearModel, SoftmaxBesideLinear) {
   EXPECT_EQ(load_features(saved).counts(), mixed.counts());
   expect_saved_as_trained(saved, ids);
   EXPECT_EQ(
-      state_bytes(mixed), state_bytes(features()) - [&] {
+      state_bytes(mixed, config), state_bytes(features(), config) - [&] {
         FeatureSet kept = features();
         for (size_t layer = 1; layer < kept.layers.size(); layer += 2) kept.layers[layer] = {};
-        return state_bytes(kept);
+        return state_bytes(kept, config);
       }());
 }
 

@@ -66,8 +66,7 @@ TEST(ExactKeys, OfEqualScoresTheOlderLeavesFirst) {
   AttentionCase c = reference::random_case({.tokens = 40});
   std::ranges::fill(c.q, 0.0);
   ExactKeys exact = small_cache();
-  exact.decay = 1;
-  // Every query attends to all alike, so that older keys, who have seen more queries, score more.
+  // Every query attends to all alike, but to more of them as they come.
   const Evictions evictions = evict_keys(c.q_tensor(), c.k_tensor(), exact);
   EXPECT_EQ(held_by(evictions, exact, 1, 40), reference::held_keys(c, exact));
   // Without any score at all, what is oldest leaves.
@@ -119,12 +118,12 @@ TEST(ExactKeys, AsManyAsTokensAreSoftmaxAttention) {
 }
 
 TEST(ExactKeys, RefuseWhatNoCacheCanHold) {
-  EXPECT_NO_THROW(require_valid({.keys = 28, .sinks = 4, .recent = 8, .block = 16}));
+  EXPECT_NO_THROW(require_valid({.keys = 20, .sinks = 4, .recent = 8, .block = 8}));
   for (const ExactKeys& wrong :
-       {ExactKeys{.keys = 27}, ExactKeys{.keys = -1}, ExactKeys{.keys = 100, .sinks = -1},
+       {ExactKeys{.keys = 19}, ExactKeys{.keys = -1}, ExactKeys{.keys = 100, .sinks = -1},
         ExactKeys{.keys = 100, .recent = 0}, ExactKeys{.keys = 100, .block = 24},
         ExactKeys{.keys = 100, .block = 0}, ExactKeys{.keys = 100, .decay = 0},
-        ExactKeys{.keys = 100, .decay = 1.5}})
+        ExactKeys{.keys = 100, .decay = 1}})
     EXPECT_THROW(require_valid(wrong), std::invalid_argument);
 }
 

@@ -38,7 +38,7 @@ class Cache {
     const Segment segment = make_segment(held_, first, count);
     collect(k, segment, width, keys_);
     held_ = segment.keys;
-    score_.resize(held_.size(), 0.0f);
+    score_.resize(held_.size(), first_score(exact_, group));
     std::vector<float> sums(static_cast<size_t>(count * segment.count()), 0.0f);
     for (int64_t head = 0; head < group; ++head) {
       logits_of(segment, q + head * stride * width, keys_.data(), width, logits_);

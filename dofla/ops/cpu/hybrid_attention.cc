@@ -100,10 +100,10 @@ struct Place {
     held -= static_cast<int64_t>(places.size());
   }
 
-  void append(const float* key, const float* value) {
+  void append(const float* key, const float* value, float first) {
     std::copy_n(key, width, k + held * width);
     std::copy_n(value, width, v + held * width);
-    score[held++] = 0;
+    score[held++] = first;
   }
 };
 
@@ -178,7 +178,8 @@ Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& f
         absorb(all[static_cast<size_t>(g * group + s * (group / states))].key, keys, values, own);
       }
     }
-    cache.append(k.data<float>() + index * width, v.data<float>() + index * width);
+    cache.append(k.data<float>() + index * width, v.data<float>() + index * width,
+                 first_score(exact, group));
     const bool any_left = states > 0 && times_evicted(exact, seen + 1) > 0;
     std::vector<float> attended, sum(static_cast<size_t>(cache.held), 0.0f);
     for (int64_t i = 0; i < group; ++i) {
