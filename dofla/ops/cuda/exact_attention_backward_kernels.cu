@@ -23,8 +23,7 @@ struct ExactBackwardArguments {
   void *part_k, *part_v;  // [B, Hkv, rows, D]: of segment n from row n·K on
   Segments segments;
   SegmentBlocks blocks;
-  int key_heads, group, tokens, width;
-  int rows;  // of parts
+  int key_heads, group, tokens, width, rows;
   float scale;
   bool packed, packed_q;
 };
@@ -181,10 +180,9 @@ __global__ void __launch_bounds__(32 * kMostWarps)
     __syncthreads();
   }
   const int64_t at = (int64_t{blockIdx.y} * a.rows + n_segment * a.segments.limit) * a.width;
-  const bool paired = a.width % 2 == 0;
-  write_rows<T, kWidth>(grad_k, a.scale, first + warp_row, segment.count(), a.width, paired,
-                        static_cast<T*>(a.part_k) + at, a.width);
-  write_rows<T, kWidth>(grad_v, 1.0f, first + warp_row, segment.count(), a.width, paired,
+  write_rows<T, kWidth>(grad_k, a.scale, first + warp_row, segment.count(), a.width,
+                        a.width % 2 == 0, static_cast<T*>(a.part_k) + at, a.width);
+  write_rows<T, kWidth>(grad_v, 1.0f, first + warp_row, segment.count(), a.width, a.width % 2 == 0,
                         static_cast<T*>(a.part_v) + at, a.width);
 }
 

@@ -12,13 +12,13 @@
 #include "dofla/ops/cuda/exact_keys_kernels.h"
 #include "dofla/ops/cuda/exact_segments.cuh"
 #include "dofla/ops/cuda/fragment.cuh"
+#include "dofla/ops/cuda/least_attended.cuh"
 
 namespace dofla::cuda {
 
 constexpr int kChooserWarps = 8, kChooserThreads = 32 * kChooserWarps;
 constexpr int kTile = 16;  // queries of a head at a time
 constexpr int kNoKey = INT_MAX;
-constexpr uint32_t kStays = 0xffffffffu;
 constexpr float kLowest = -FLT_MAX / 4;  // below every logit
 
 struct EvictArguments {
@@ -45,10 +45,7 @@ struct EvictLists {
   int* freed;       // [block]
 };
 
-__host__ __device__ inline int in_fours(int x) {
-  return (x + 3) / 4 * 4;
-}
-__host__ inline int64_t list_words(const EvictArguments& a) {
+inline int64_t list_words(const EvictArguments& a) {
   return (a.heads + 2) * int64_t{a.slot_count} + 2 * in_fours(a.limit) + a.limit + 2 * a.block;
 }
 
@@ -227,54 +224,30 @@ struct Chooser {
   __device__ __forceinline__ void evict(int n) {
     __syncthreads();
     for (int p = threadIdx.x; p < in_fours(a.limit); p += kChooserThreads)
-      s.rated[p] = p >= a.sinks && p < a.limit - a.recent
-                       ? __float_as_uint(s.score[s.by_age[p]])  // in the order of positive floats
-                       : kStays;
+      s.rated[p] = rate(p < a.limit ? s.score[s.by_age[p]] : 0, p, a.limit, a.sinks, a.recent);
     __syncthreads();
-    for (int p = threadIdx.x; p < a.limit; p += kChooserThreads) {
-      const uint32_t own = s.rated[p];
-      int smaller = 0;
-      for (int j = 0; j < a.limit; j += 4) {
-        const uint4 four = *reinterpret_cast<const uint4*>(s.rated + j);
-        smaller += four.x < own || (four.x == own && j < p);
-        smaller += four.y < own || (four.y == own && j + 1 < p);
-        smaller += four.z < own || (four.z == own && j + 2 < p);
-        smaller += four.w < own || (four.w == own && j + 3 < p);
-      }
-      s.leaves[p] = smaller < a.block;
-    }
+    mark_least(s.rated, a.limit, a.block, s.leaves);
     __syncthreads();
     if (threadIdx.x < 32) close_ranks(n);
   }
 
   // By one warp: those that stay move together in the list, and the next segment joins it.
   __device__ __forceinline__ void close_ranks(int n) {
-    const int lane = threadIdx.x, stay = a.limit - a.block;
+    const int stay = a.limit - a.block;
     const int64_t time = (int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * a.times + n;
-    int staying = 0, leaving = 0;
-    for (int start = 0; start < a.limit; start += 32) {
-      const int p = start + lane;
-      const bool inside = p < a.limit, leaves = inside && s.leaves[p] != 0;
-      const int slot = inside ? s.by_age[p] : 0;
-      const unsigned out = __ballot_sync(kWholeWarp, leaves);
-      const unsigned in = __ballot_sync(kWholeWarp, inside && !leaves);
-      const unsigned before = (1u << lane) - 1;
-      if (leaves) {
-        const int at = leaving + __popc(out & before);
-        a.to.order[time * a.block + at] = s.index[slot];
-        s.freed[at] = slot;
-        s.index[slot] = kNoKey;
-        s.score[slot] = 0;
-      } else if (inside) {
-        const int at = staying + __popc(in & before);
-        a.to.kept[time * stay + at] = s.index[slot];
-        s.by_age[at] = slot;
-      }
-      leaving += __popc(out);
-      staying += __popc(in);
-      __syncwarp();
-    }
-    for (int i = lane; i < a.block; i += 32) {
+    part_by_leaving(
+        s.leaves, a.limit, [&](int p) { return s.by_age[p]; },
+        [&](int i, int slot) {
+          a.to.order[time * a.block + i] = s.index[slot];
+          s.freed[i] = slot;
+          s.index[slot] = kNoKey;
+          s.score[slot] = 0;
+        },
+        [&](int i, int slot) {
+          a.to.kept[time * stay + i] = s.index[slot];
+          s.by_age[i] = slot;
+        });
+    for (int i = threadIdx.x; i < a.block; i += 32) {
       s.by_age[stay + i] = s.spare[i];
       s.spare[i] = s.freed[i];
     }

@@ -1,22 +1,13 @@
 #include "dofla/ops/linear_attention.h"
 
 #include "dofla/ops/cuda/head_tensors.h"
-#include "dofla/ops/cuda/linear_attention_kernels.h"
+#include "dofla/ops/cuda/linear_attention_tensors.h"
 
 namespace dofla::cuda {
 namespace {
 
 LinearAttentionShape shape_of(const Tensor& q, const Tensor& k) {
   return {element_of(q), q.size(0), q.size(1), k.size(1), q.size(2), q.size(3)};
-}
-
-LinearAttentionFeatures kernel_features(const Features& features) {
-  return {features.counts.data(), floats(features.z), floats(features.log_alpha),
-          features.subtract_norm, floats(features.u), floats(features.norm_weight)};
-}
-
-LinearAttentionSums sums_of(LinearAttentionState& state) {
-  return {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)};
 }
 
 Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
