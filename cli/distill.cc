@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/device_option.h"
 #include "cli/distill_report.h"
+#include "cli/exact_keys_option.h"
 #include "cli/lambda_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -29,6 +30,7 @@ struct DistillArguments {
   LambdaOption lambda;
   std::string plan, start;
   AllocateOptions allocate;
+  ExactKeysOption exact;
   std::optional<PlanStrategy> strategy;
   std::optional<Coordinates> coordinates;
   std::optional<int64_t> samples;
@@ -68,6 +70,7 @@ DistillOptions make_job(const DistillArguments& options) {
   } else {
     AllocateOptions allocate = options.allocate;
     allocate.strategy = strategy_of(options);
+    if (options.exact.given() && !allocate.cost) allocate.cost = kFeaturesBesideExactKeys;
     job.plan = allocate;
   }
   if (options.lambda.value() || options.samples) {
@@ -76,6 +79,8 @@ DistillOptions make_job(const DistillArguments& options) {
     dof.samples = options.samples.value_or(dof.samples);
   }
   job.coordinates = options.coordinates;
+  job.exact = options.exact.value();
+  job.keep = options.exact.keep();
   job.recipe = make_recipe(recipe);
   job.batch = options.batch;
   job.device = options.device.get();
@@ -147,7 +152,9 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
   CLI::Option* cost =
       app.add_option(
              "--cost", options.allocate.cost,
-             "features a head (untied: a key head) on average (left out: the size of a head)")
+             fmt::format("features a head (untied: a key head) on average (left out: the size of a "
+                         "head,\nbeside exact keys {})",
+                         kFeaturesBesideExactKeys))
           ->type_name("C")
           ->check(whole_between(1, DimensionPlan::kLargestDimension));
   CLI::Option* strategy =
@@ -179,6 +186,8 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
     option->excludes(plan);
     option->excludes(start);
   }
+  options.exact.add(app, {plan, start});
+  options.exact.add_keep(app, start);
   add_choice(
       app, "--coordinates", options.coordinates,
       fmt::format("of the queries and keys that features see; attention is the same in all of "

@@ -23,7 +23,7 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
       compared.teacher_loss, grouped(compared.tokens), compared.student_loss,
       compared.student_loss - compared.teacher_loss, compared.kl, 100 * compared.top1_agreement,
       fmt::join(result.plan.dims(), " "), result.plan.mean(),
-      with_bytes_unit(state_bytes(result.features)),
+      with_bytes_unit(result.plan.state_bytes()),
       kept == 0 ? "whatever its length"
                 : fmt::format("and the cache of {} with softmax attention", counted(kept, "layer")),
       with_bytes_unit(cache_bytes(teacher.config(), context)), grouped(context));
@@ -56,7 +56,7 @@ OrderedJson distill_json(const Distilled& result, double seconds) {
                       {"kl", result.comparison.kl},
                       {"top1_agreement", result.comparison.top1_agreement},
                       {"dims", result.plan.dims()},
-                      {"state_bytes", state_bytes(result.features)},
+                      {"state_bytes", result.plan.state_bytes()},
                       {"steps", result.steps()},
                       {"skipped_steps", result.history.skipped.size()},
                       {"seconds", seconds},

@@ -41,7 +41,7 @@ std::string linear_lines(const FeatureSet& features) {
       is_untied(features.map) ? fmt::format(" of {} key heads", features.first().heads()) : "";
   std::string text =
       fmt::format("  attention   linear, {} features{}\n  state       {} a sequence\n",
-                  name(features.map), of, with_bytes_unit(state_bytes(features)));
+                  name(features.map), of, with_bytes_unit(state_bytes(features, config)));
   int64_t layer = 0;
   for (const std::vector<int64_t>& counts : features.counts()) {
     ++layer;
@@ -76,7 +76,7 @@ void run(const InspectArguments& options) {
     const FeatureSet features = load_features(checkpoint);
     json["linear_attention"] = {{"feature_map", name(features.map)},
                                 {"features", features.counts()},
-                                {"state_bytes", state_bytes(features)}};
+                                {"state_bytes", state_bytes(features, config)}};
   }
   print_json(json);
 }

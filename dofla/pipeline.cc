@@ -53,16 +53,34 @@ DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& o
   return plan;
 }
 
+// Which layers keep keys exact, and which their softmax attention.
+void choose_kinds(const ModelConfig& config, const DistillOptions& options, DimensionPlan& plan) {
+  if (options.exact && !options.exact->empty()) {
+    plan.exact.assign(static_cast<size_t>(config.layers), *options.exact);
+    plan.key_heads = config.kv_heads;
+  }
+  for (const int64_t layer : options.keep) {
+    if (layer < 0 || layer >= config.layers)
+      fail("layer {} is to keep its softmax attention, but the model has {} layers", layer + 1,
+           config.layers);
+    plan.heads[static_cast<size_t>(layer)].clear();
+    if (!plan.exact.empty()) plan.exact[static_cast<size_t>(layer)] = {};
+  }
+  if (std::ranges::all_of(plan.heads, [](const auto& heads) { return heads.empty(); }))
+    fail("no layer is left to learn features: keep fewer layers");
+}
+
 // Checkpoint → (q, k) → DofTable or SensitivityTable → DimensionPlan
-void choose_features_per_head(const Teacher& teacher, const DistillText& text,
-                              const DistillOptions& options, const Progress& progress,
-                              Distilled& result) {
+void allocate_features(const Teacher& teacher, const DistillText& text,
+                       const DistillOptions& options, const Progress& progress, Distilled& result) {
   if (options.measures_sensitivity()) {
     const AllocateOptions& made = *options.allocation();
-    result.sensitivity = measure_sensitivity(
-        teacher.checkpoint, text.train,
-        {.features = options.recipe.features, .cost = made.cost, .seed = options.seed},
-        options.device, progress);
+    result.sensitivity = measure_sensitivity(teacher.checkpoint, text.train,
+                                             {.features = options.recipe.features,
+                                              .cost = made.cost,
+                                              .seed = options.seed,
+                                              .exact = options.exact.value_or(ExactKeys{})},
+                                             options.device, progress);
     result.sensitivity->coordinates = options.coordinates_kind();
     result.plan = allocate(*result.sensitivity, made);
     return;
@@ -83,6 +101,13 @@ void choose_features_per_head(const Teacher& teacher, const DistillText& text,
   else
     result.plan = std::get<StudentFeatures>(options.plan).plan;
   require_fits(result.plan, teacher.model.config(), options.recipe.features);
+}
+
+void choose_features_per_head(const Teacher& teacher, const DistillText& text,
+                              const DistillOptions& options, const Progress& progress,
+                              Distilled& result) {
+  allocate_features(teacher, text, options, progress, result);
+  choose_kinds(teacher.model.config(), options, result.plan);
 }
 
 FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& text,
@@ -189,6 +214,7 @@ std::vector<double> training_floor(const Transformer& teacher, const DistillText
     return direct->imitate ? std::vector<double>() : std::vector{result.comparison.teacher_loss};
   const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
   if (layerwise->kind != FeatureLossKind::kSoftmax) return {};
+  if (!result.features.exact.empty()) return {};  // the loss is of what exact keys leave
   std::vector<double> floor =
       attention_entropy(teacher, first(text.train, kWindows), layerwise->mask);
   for (size_t i = 0; i < floor.size(); ++i)
@@ -219,7 +245,8 @@ StudentFeatures load_student_features(const fs::path& folder) {
   const fs::path file = folder / "plan.json";
   StudentFeatures student = {.plan = {}, .features = load_features(Checkpoint(folder))};
   student.plan = load_dimension_plan(file, Input::kFile);
-  if (student.plan.heads != student.features.counts())
+  if (student.plan.heads != student.features.counts() ||
+      student.plan.exact != student.features.exact)
     fail("{}: is not the plan of the features beside it", file.string());
   return student;
 }

@@ -66,7 +66,7 @@ Head init_head(int64_t layer, int64_t head, int64_t count, const DimensionPlan& 
 }  // namespace
 
 FeatureSet init_features(const DimensionPlan& plan, const FeatureOptions& options) {
-  FeatureSet set = {.map = options.map, .layers = {}};
+  FeatureSet set = {.map = options.map, .layers = {}, .exact = plan.exact};
   for (const std::vector<int64_t>& counts : plan.heads) {
     Features layer = {
         .counts = counts, .z = {}, .log_alpha = {}, .subtract_norm = subtracts_norm(options.map)};

@@ -1,6 +1,7 @@
 #include "dofla/distill/objective.h"
 
 #include "dofla/core/error.h"
+#include "dofla/distill/pairs_to_learn.h"
 
 namespace dofla {
 
@@ -15,9 +16,12 @@ Objective layerwise_objective(const Transformer& teacher, const FeatureLossOptio
             teacher.config().layers);
     ForwardOptions forward;
     forward.heads_only = true;
-    forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
-      const Features& of = features.layers[static_cast<size_t>(layer)];
-      if (!of.empty()) take(layer, feature_loss(q, k, of, options));
+    forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+      const auto at = static_cast<size_t>(layer);
+      const Features& of = features.layers[at];
+      if (of.empty()) return;
+      take(layer,
+           feature_loss(pairs_to_learn(q, k, v, exact_keys_of(features.exact, at)), of, options));
     };
     teacher.forward(ids, forward);
   };

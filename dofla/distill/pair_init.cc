@@ -42,7 +42,8 @@ PairSampler::PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t 
   rows_.resize(static_cast<size_t>(heads));
 }
 
-void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k, int64_t block) {
+void PairSampler::offer(int64_t layer, const PairsToLearn& pairs) {
+  const auto& [q, k, rest, block] = pairs;
   const int64_t heads = plan_.heads_in_layer(), size = plan_.model.head_size, tokens = q.size(2);
   const int64_t group = q.size(1) / heads;  // query heads that features are shared by
   require(block >= 1 && tokens % block == 0, "PairSampler: {} tokens in blocks of {}", tokens,
@@ -72,14 +73,14 @@ void PairSampler::offer(int64_t layer, const Tensor& q, const Tensor& k, int64_t
 }
 
 Observer PairSampler::observer() {
-  return [this](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
-    offer(layer, q, k);
+  return [this](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+    offer(layer, pairs_to_learn(q, k, v, exact_keys_of(plan_.exact, static_cast<size_t>(layer))));
   };
 }
 
 FeatureSet PairSampler::features(FeatureMap map) const {
   const int64_t heads = plan_.heads_in_layer(), size = plan_.model.head_size;
-  FeatureSet set = {.map = map, .layers = {}};
+  FeatureSet set = {.map = map, .layers = {}, .exact = plan_.exact};
   for (int64_t layer = 0; layer < plan_.model.layers; ++layer) {
     require(offered_[static_cast<size_t>(layer)] >= sequences_, "PairSampler: {} of {} sequences",
             offered_[static_cast<size_t>(layer)], sequences_);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dofla/core/random.h"
+#include "dofla/distill/pairs_to_learn.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/model/observer.h"
 #include "dofla/plan/dimension_plan.h"
@@ -24,10 +25,7 @@ class PairSampler {
   // Takes its share of pairs from one sequence: a query at random, for features of key heads one of
   // any query head of the group, and one of the keys it sees (those up to the end of its block)
   // with the probability that it attends to it. Call once for every layer of every sequence.
-  void offer(int64_t layer,
-             const Tensor& q,  // [1, H, T, D]
-             const Tensor& k,  // [1, Hkv, T, D]
-             int64_t block = 1);
+  void offer(int64_t layer, const PairsToLearn& pairs);  // of one sequence
   Observer observer();  // calls offer; must not outlive the sampler
 
   // Once every sequence was offered. Untied ones start with the same directions on both sides.

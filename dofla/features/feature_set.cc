@@ -30,7 +30,7 @@ FeatureSet FeatureSet::clone() const {
 }
 
 FeatureSet FeatureSet::to(const Device& device) const {
-  FeatureSet there = {.map = map, .layers = {}, .coordinates = coordinates};
+  FeatureSet there = {.map = map, .layers = {}, .coordinates = coordinates, .exact = exact};
   for (const Features& layer : layers) there.layers.push_back(layer.to(device));
   return there;
 }
@@ -54,7 +54,10 @@ FeatureSet from_tensors(const FeatureSetForm& form, const ModelConfig& config,
   const auto find_f32 = [&](size_t layer, const char* what, const Shape& shape) {
     return find(feature_name(layer, what), shape).to(DType::kF32);
   };
-  FeatureSet set = {.map = form.map, .layers = {}, .coordinates = {.kind = form.coordinates}};
+  FeatureSet set = {.map = form.map,
+                    .layers = {},
+                    .coordinates = {.kind = form.coordinates},
+                    .exact = form.exact};
   for (size_t i = 0; i < form.counts.size(); ++i) {
     if (form.coordinates != Coordinates::kRaw)
       set.coordinates.layers.push_back({find_f32(i, "map", {config.kv_heads, size, size}),

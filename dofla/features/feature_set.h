@@ -7,6 +7,7 @@
 
 #include "dofla/checkpoint/safetensors.h"
 #include "dofla/features/coordinates.h"
+#include "dofla/features/exact_key_set.h"
 #include "dofla/features/feature_map.h"
 #include "dofla/ops/features.h"
 
@@ -14,8 +15,9 @@ namespace dofla {
 
 struct FeatureSet {
   FeatureMap map = FeatureMap::kPrf;
-  std::vector<Features> layers;    // empty where a layer keeps its softmax attention
+  std::vector<Features> layers;    // empty where a layer keeps its softmax attention or forgets
   CoordinateSet coordinates = {};  // of the queries and keys that the features are for
+  ExactKeySet exact = {};          // that layers keep beside their features, or instead of them
 
   std::vector<std::vector<int64_t>> counts() const;  // M, [layers, heads]; none for such a layer
   const Features& first() const;  // the first layer that has any; std::invalid_argument if none has
@@ -33,6 +35,7 @@ struct FeatureSetForm {
   FeatureMap map = FeatureMap::kPrf;
   Coordinates coordinates = Coordinates::kRaw;
   std::vector<std::vector<int64_t>> counts;  // as FeatureSet::counts() has them
+  ExactKeySet exact = {};
 };
 using FindTensor = std::function<Tensor(const std::string& name, const Shape& expected)>;
 FeatureSet from_tensors(const FeatureSetForm& form, const ModelConfig& config,

@@ -1,22 +1,9 @@
 #include "dofla/linear/linear_attention.h"
 
+#include "dofla/linear/sequence_rows.h"
+
 namespace dofla {
 namespace {
-
-// Row rows[i] of tensors[i] becomes row i.
-Tensor gather_rows(std::span<const Tensor> tensors, std::span<const int64_t> rows) {
-  Shape shape = tensors.front().shape();
-  shape[0] = static_cast<int64_t>(rows.size());
-  Tensor out(shape, tensors.front().dtype(), tensors.front().device());
-  // Rows that follow each other in one tensor are copied together.
-  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
-    for (end = begin + 1; end < rows.size(); ++end)
-      if (tensors[end].raw() != tensors[begin].raw() || rows[end] != rows[end - 1] + 1) break;
-    Tensor to = out.slice(static_cast<int64_t>(begin), static_cast<int64_t>(end));
-    to.assign(tensors[begin].slice(rows[begin], rows[end - 1] + 1));
-  }
-  return out;
-}
 
 struct RecurrentState : AttentionState {
   LinearAttentionState tensors;  // empty until the first token tells the batch size
@@ -25,13 +12,9 @@ struct RecurrentState : AttentionState {
 
   std::unique_ptr<AttentionState> gather(std::span<const Sequence> sequences) const override {
     const auto rows_of = [&](Tensor LinearAttentionState::*part) {
-      std::vector<Tensor> from;
-      std::vector<int64_t> rows;
-      for (const auto& [state, index] : sequences) {
-        from.push_back(dynamic_cast<const RecurrentState&>(*state).tensors.*part);
-        rows.push_back(index);
-      }
-      return gather_rows(from, rows);
+      return gather_sequences(sequences, [&](const AttentionState& state) {
+        return dynamic_cast<const RecurrentState&>(state).tensors.*part;
+      });
     };
     auto out = std::make_unique<RecurrentState>();
     if (sequences.empty() || !tensors.a.defined()) return out;

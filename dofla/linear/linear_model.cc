@@ -4,8 +4,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/version.h"
-#include "dofla/linear/linear_attention.h"
-#include "dofla/model/softmax_attention.h"
+#include "dofla/linear/hybrid_attention.h"
 #include "dofla/ops/linear_attention.h"
 
 namespace dofla {
@@ -45,8 +44,9 @@ std::vector<std::vector<int64_t>> read_counts(const Checkpoint& checkpoint, cons
       row.push_back(count.get<int64_t>());
     }
   }
-  if (std::ranges::all_of(counts, [](const auto& row) { return row.empty(); }))
-    bad_block(checkpoint, "features: no layer has any");
+  const bool none = std::ranges::all_of(counts, [](const auto& row) { return row.empty(); });
+  if (none && !block.contains("exact_keys"))
+    bad_block(checkpoint, "features: no layer has any, nor exact keys");
   return counts;
 }
 
@@ -75,12 +75,9 @@ void copy_companions(const fs::path& from, const fs::path& to) {
 Transformer assemble(const Checkpoint& body, const FeatureSet& features, const Device& device,
                      DType gpu_weights) {
   std::vector<std::unique_ptr<Attention>> attention;
-  for (const Features& layer : features.layers) {
-    if (layer.empty())
-      attention.push_back(std::make_unique<SoftmaxAttention>(body.config()));
-    else
-      attention.push_back(std::make_unique<LinearAttention>(layer.to(device)));
-  }
+  for (size_t i = 0; i < features.layers.size(); ++i)
+    attention.push_back(make_attention(body.config(), features.layers[i].to(device),
+                                       exact_keys_of(features.exact, i)));
   return Transformer(body, std::move(attention), device, gpu_weights);
 }
 
@@ -118,6 +115,10 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
   // Students of 0.1.0 know no other coordinates than their teacher's.
   if (block.contains("coordinates"))
     form.coordinates = read_name<Coordinates>(checkpoint, block, "coordinates");
+  if (block.contains("exact_keys"))
+    form.exact = read_exact_keys(
+        block["exact_keys"], checkpoint.config().layers,
+        fmt::format("{}: {}: exact_keys", (checkpoint.folder() / "config.json").string(), kBlock));
   return from_tensors(form, checkpoint.config(), [&](const std::string& name, const Shape& shape) {
     return checkpoint.tensor(name, shape);
   });
@@ -145,6 +146,7 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
   block["feature_map"] = name(features.map);
   block["coordinates"] = name(features.coordinates.kind);
   block["features"] = counts_or_null(features);
+  if (!features.exact.empty()) block["exact_keys"] = to_json(features.exact);
   config[kBlock] = std::move(block);
   write_whole(folder / "config.json", config.dump(2) + "\n");
   copy_companions(teacher.folder(), folder);
@@ -152,9 +154,9 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
 
 void write_trained_model(const fs::path& folder, const Checkpoint& source, const Transformer& model,
                          const Json& about) {
-  const bool linear = !parameters(model, {.features = true}).empty();
-  require(linear == is_linear(source), "write_trained_model: {} is not where the model comes from",
-          source.folder().string());
+  const bool linear = is_linear(source);
+  require(linear || parameters(model, {.features = true}).empty(),
+          "write_trained_model: {} is not where the model comes from", source.folder().string());
   NamedTensors tensors = parameters(model, {.weights = true, .features = true});
   for (auto& [name, tensor] : tensors) tensor = tensor.to(Device()).to(DType::kF32);
   if (linear)
@@ -171,16 +173,16 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
   copy_companions(source.folder(), folder);
 }
 
-int64_t state_bytes(const FeatureSet& features) {
-  int64_t bytes = 0;
+int64_t state_bytes(const FeatureSet& features, const ModelConfig& config) {
+  int64_t bytes = exact_key_bytes(features.exact, config.kv_heads, config.head_size);
   for (const Features& layer : features.layers)
     if (!layer.empty()) bytes += linear_state_bytes(layer.total(), layer.z.size(1));
   return bytes;
 }
 
 int64_t cache_bytes(const ModelConfig& config, int64_t tokens) {
-  const auto width = static_cast<int64_t>(sizeof(float));
-  return 2 * config.layers * config.kv_heads * tokens * config.head_size * width;
+  constexpr int64_t kBytes = 2;
+  return 2 * config.layers * config.kv_heads * tokens * config.head_size * kBytes;
 }
 
 }  // namespace dofla

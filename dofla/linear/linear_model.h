@@ -7,8 +7,9 @@
 
 namespace dofla {
 
-// The teacher's body with linear attention in every layer that has features, and its own softmax
-// attention in the others. Its queries and keys are in the features' coordinates.
+// The teacher's body with linear attention in every layer that has features, exact keys and
+// features in one softmax where it has those too, and its own softmax attention in the others. Its
+// queries and keys are in the features' coordinates.
 Transformer make_linear_model(const Checkpoint& teacher, const FeatureSet& features,
                               const Device& device = {}, DType gpu_weights = DType::kBF16);
 
@@ -33,9 +34,10 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
 void write_trained_model(const fs::path& folder, const Checkpoint& source, const Transformer& model,
                          const Json& about);
 
-// What one sequence takes in memory: the state of all layers with features, whatever its length,
-// and the softmax model's key/value cache at `tokens`.
-int64_t state_bytes(const FeatureSet& features);
+// What one sequence takes in memory: the features' sums and the exact keys of all layers, whatever
+// its length, and the softmax model's key/value cache at `tokens`. Keys and values count 16 bits,
+// as on a GPU; a CPU keeps them in 32.
+int64_t state_bytes(const FeatureSet& features, const ModelConfig& config);
 int64_t cache_bytes(const ModelConfig& config, int64_t tokens);
 
 }  // namespace dofla

@@ -5,8 +5,8 @@
 
 namespace dofla {
 
-// Filled by a forward over a whole sequence. A backward with an empty tape, or one without log
-// sums, computes them again; the CPU's forward provides none, and its backward uses none.
+// Filled by a forward. A backward with an empty tape, or one without log sums, computes them again.
+// Both may be those of a larger attention, of which the backward's is a part.
 struct AttentionTape {
   Tensor out;      // [B, T, H, D], what the forward returned
   Tensor log_sum;  // [B, H, T] F32: logarithms of the denominators, or undefined

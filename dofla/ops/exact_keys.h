@@ -45,6 +45,11 @@ struct ExactKeys {
 // sound.
 void require_valid(const ExactKeys& exact);
 
+// What the keys, values and scores of a key head take, keys in the 16 bits that they have on a GPU.
+constexpr int64_t exact_key_bytes(int64_t keys, int64_t width) {
+  return keys * (2 * width * 2 + static_cast<int64_t>(sizeof(float)));
+}
+
 // How many keys of a sequence of so many tokens are still held.
 int64_t keys_held(const ExactKeys& exact, int64_t tokens);
 // How many times `block` keys have left when N keys have come.

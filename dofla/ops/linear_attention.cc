@@ -7,12 +7,19 @@ namespace dofla {
 namespace {
 
 void require_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                    int64_t chunk) {
+                    int64_t chunk, int64_t block) {
   require_queries_and_keys(q, k, features, "linear attention: q", "linear attention: k");
   require_shape(v, k.shape(), "linear attention: v");
   require(v.dtype() == q.dtype(), "linear attention: v: expected {}, found {}", name(q.dtype()),
           name(v.dtype()));
   require(chunk >= 1, "linear attention: expected a chunk of at least 1 token, found {}", chunk);
+  require(block >= 1 && kLinearAttentionChunk % block == 0 && q.size(2) % block == 0,
+          "linear attention: expected blocks of a divisor of {} and of the {} tokens, found {}",
+          kLinearAttentionChunk, q.size(2), block);
+}
+
+int64_t whole_blocks(int64_t chunk, int64_t block) {
+  return (chunk + block - 1) / block * block;
 }
 
 void require_state(const LinearAttentionState& state, const Features& features, int64_t batch) {
@@ -45,20 +52,19 @@ LinearAttentionState new_linear_attention_state(int64_t batch, const Features& f
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState* state, int64_t chunk, AttentionTape* tape) {
-  require_inputs(q, k, v, features, chunk);
-  require(tape == nullptr || state == nullptr,
-          "linear attention: a tape needs a whole sequence, found a state");
+                        LinearAttentionState* state, int64_t chunk, AttentionTape* tape,
+                        int64_t block) {
+  require_inputs(q, k, v, features, chunk, block);
   if (state != nullptr) require_state(*state, features, q.size(0));
-  Tensor out = on_device(q).forward(q, k, v, features, state, chunk,
-                                    tape == nullptr ? nullptr : &tape->log_sum);
+  Tensor out = on_device(q).forward(q, k, v, features, state, whole_blocks(chunk, block),
+                                    tape == nullptr ? nullptr : &tape->log_sum, block);
   if (tape != nullptr) tape->out = out;
   return out;
 }
 
 Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                              const Features& features, LinearAttentionState& state) {
-  require_inputs(q, k, v, features, 1);
+  require_inputs(q, k, v, features, 1, 1);
   require(q.size(2) == 1, "linear attention: a step of {} tokens", q.size(2));
   require_state(state, features, q.size(0));
   return on_device(q).step(q, k, v, features, state);
@@ -68,14 +74,15 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
                                                    const AttentionTape& tape,
-                                                   const GradientBuffers& buffers) {
-  require_inputs(q, k, v, features, chunk);
+                                                   const GradientBuffers& buffers, int64_t block) {
+  require_inputs(q, k, v, features, chunk, block);
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "linear attention: grad_out");
   require(grad_out.dtype() == q.dtype(), "linear attention: grad_out: expected {}, found {}",
           name(q.dtype()), name(grad_out.dtype()));
   require_tape(tape, q);
-  return on_device(q).backward(q, k, v, features, grad_out, chunk, tape, buffers);
+  return on_device(q).backward(q, k, v, features, grad_out, whole_blocks(chunk, block), tape,
+                               buffers, block);
 }
 
 }  // namespace dofla

@@ -2,6 +2,8 @@
 //   out_i = Σ_{j≤i} K̂(q_i, k_j) v_j / Σ_{j≤i} K̂(q_i, k_j),   K̂(x, y) = Σ_m φ̃_m(x) φ̃_m(y),
 // in one of three forms that give the same numbers, chosen by the chunk length: 1 is the recurrent
 // form, T the parallel form, and anything between works through the sequence chunk by chunk.
+// Where keys come `block` at a time, query i sees those with j / block ≤ i / block instead, and
+// chunks are rounded up to whole blocks.
 // Nothing overflows or vanishes for any finite input: sums over keys are kept relative to the
 // largest φ̃_m seen so far, feature by feature, and there is no ε in the denominator. On a GPU q, k
 // and v may be views.
@@ -37,13 +39,15 @@ LinearAttentionState new_linear_attention_state(int64_t batch, const Features& f
 constexpr int64_t kLinearAttentionChunk = 64;
 
 // Attends T new tokens to themselves and to those in `state`, which then holds them too. Without a
-// state the tokens are the whole sequence; what the backward can use of it then goes on the tape,
-// where there is one. Its log sums leave out −|q|²/(2√d). Returns [B, T, H, D].
+// state the tokens are the whole sequence. What the backward of a whole sequence can use goes on
+// the tape, where there is one; its log sums leave out −|q|²/(2√d). A block is a divisor of 64 and
+// of T. Returns [B, T, H, D].
 Tensor linear_attention(const Tensor& q,  // [B, H, T, D]
                         const Tensor& k,  // [B, Hkv, T, D]
                         const Tensor& v,  // [B, Hkv, T, D]
                         const Features& features, LinearAttentionState* state = nullptr,
-                        int64_t chunk = kLinearAttentionChunk, AttentionTape* tape = nullptr);
+                        int64_t chunk = kLinearAttentionChunk, AttentionTape* tape = nullptr,
+                        int64_t block = 1);
 
 // The same for one token of every sequence that `state` has seen. On a GPU the launch overlaps with
 // the one ahead of it and reads the state before that has ended: between two steps of one state
@@ -61,7 +65,9 @@ struct LinearAttentionGradients {
 };
 
 // Gradients of a whole sequence, from the forward's tape and in the given buffers, as
-// stable as the forward; memory O(T M) a head.
+// stable as the forward; memory O(T M) a head. The tape's out and log_sum may be those of attention
+// to more, of which this is a part: the gradients are then this part's, without what a query's norm
+// adds to that of q.
 LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T, D]
                                                    const Tensor& k,  // [B, Hkv, T, D]
                                                    const Tensor& v,  // [B, Hkv, T, D]
@@ -69,20 +75,21 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T
                                                    const Tensor& grad_out,  // [B, T, H, D]
                                                    int64_t chunk = kLinearAttentionChunk,
                                                    const AttentionTape& tape = {},
-                                                   const GradientBuffers& buffers = {});
+                                                   const GradientBuffers& buffers = {},
+                                                   int64_t block = 1);
 
 // What a device has to implement; ops/linear_attention.cc checks the arguments and picks the
 // device.
 struct LinearAttentionBackend {
-  // `state` may be null. Fills in `log_sum` unless it is null, or leaves it undefined.
+  // `state` may be null. Fills in `log_sum` unless it is null. `chunk` is a multiple of `block`.
   Tensor (*forward)(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                    LinearAttentionState* state, int64_t chunk, Tensor* log_sum);
+                    LinearAttentionState* state, int64_t chunk, Tensor* log_sum, int64_t block);
   Tensor (*step)(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                  LinearAttentionState& state);
   LinearAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,
                                        const Features& features, const Tensor& grad_out,
                                        int64_t chunk, const AttentionTape& tape,
-                                       const GradientBuffers& buffers);
+                                       const GradientBuffers& buffers, int64_t block);
 };
 namespace cpu {
 extern const LinearAttentionBackend kLinearAttention;
@@ -90,7 +97,7 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
                                                    const AttentionTape& tape,
-                                                   const GradientBuffers& buffers);
+                                                   const GradientBuffers& buffers, int64_t block);
 }  // namespace cpu
 namespace cuda {
 extern const LinearAttentionBackend kLinearAttention;

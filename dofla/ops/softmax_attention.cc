@@ -47,7 +47,7 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
                                                      const AttentionTape& tape,
                                                      const GradientBuffers& buffers) {
   require_inputs(q, k, v);
-  require(k.size(2) == q.size(2), "softmax_attention_backward: {} queries, {} keys", q.size(2),
+  require(q.size(2) <= k.size(2), "softmax_attention_backward: {} queries, {} keys", q.size(2),
           k.size(2));
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "softmax_attention_backward: grad_out");

@@ -21,15 +21,17 @@ Tensor softmax_attention(const Tensor& q,  // [B, H, T, D], F32
 
 struct SoftmaxAttentionGradients {
   Tensor q;  // [B, H, T, D]
-  Tensor k;  // [B, Hkv, T, D]
-  Tensor v;  // [B, Hkv, T, D]
+  Tensor k;  // [B, Hkv, N, D]
+  Tensor v;  // [B, Hkv, N, D]
 };
 
-// Gradients of a whole sequence, from the forward's tape, in the given buffers; memory
-// O(T) a core besides the results.
+// Gradients of the last T of N tokens as queries, from the forward's tape, in the given buffers,
+// those of keys and values of all N; memory O(N) a core besides the results. The tape's out and
+// log_sum may be those of attention to more keys, of which these are a part: the gradients are then
+// this part's.
 SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q,         // [B, H, T, D], F32
-                                                     const Tensor& k,         // [B, Hkv, T, D], F32
-                                                     const Tensor& v,         // [B, Hkv, T, D], F32
+                                                     const Tensor& k,         // [B, Hkv, N, D], F32
+                                                     const Tensor& v,         // [B, Hkv, N, D], F32
                                                      const Tensor& grad_out,  // [B, T, H, D], F32
                                                      const AttentionTape& tape = {},
                                                      const GradientBuffers& buffers = {});
@@ -37,7 +39,7 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q,         //
 // What a device has to implement; ops/softmax_attention.cc checks the arguments and picks the
 // device.
 struct SoftmaxAttentionBackend {
-  // Fills in `log_sum` unless it is null, or leaves it undefined.
+  // Fills in `log_sum` unless it is null.
   void (*forward)(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
                   const Tensor& past, Tensor& out, Tensor* log_sum);
   SoftmaxAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,

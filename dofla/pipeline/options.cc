@@ -35,6 +35,7 @@ void add_plan_settings(const ModelConfig& config, const DistillOptions& options,
   settings["strategy"] = "plan";
   settings["cost"] = plan.cost;
   settings["dims"] = plan.heads;
+  if (!plan.exact.empty()) settings["exact_keys"] = to_json(plan.exact);
   if (start != nullptr) settings["start"] = fingerprint(start->features);
 }
 
@@ -50,6 +51,23 @@ void add_training_settings(const Recipe& recipe, Json& settings) {
   settings["lr_z"] = recipe.train.lr_z;
   settings["lr_alpha"] = recipe.train.lr_alpha;
   if (is_untied(recipe.features)) settings["lr_norm"] = recipe.train.lr_norm;
+}
+
+void require_sound_exact_keys(const DistillOptions& options) {
+  const bool none = !options.exact || options.exact->empty();
+  require(none || options.allocation() != nullptr,
+          "exact keys have no effect: the plan or student that is given says which keys are kept");
+  require(options.keep.empty() || !std::holds_alternative<StudentFeatures>(options.plan),
+          "layers to keep have no effect: the student to go on from says which have features");
+  if (none) return;
+  require_valid(*options.exact);
+  require(takes_init(options.recipe.features),
+          "exact keys need features that estimate the kernel: {} and {}, not {}",
+          name(FeatureMap::kUntied), name(FeatureMap::kPrf), name(options.recipe.features));
+  const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
+  require(layerwise == nullptr || layerwise->mask == PairMask::kCausal,
+          "mask {} has no meaning beside exact keys: what has left the cache came before",
+          name(PairMask::kFull));
 }
 
 }  // namespace
@@ -93,6 +111,7 @@ void require_sound(const DistillOptions& options) {
   require(!options.measures_sensitivity() || takes_init(options.recipe.features),
           "strategy {} trains students of its own: it has no plan for {}",
           name(PlanStrategy::kSensitivity), name(options.recipe.features));
+  require_sound_exact_keys(options);
   if (const auto* start = std::get_if<StudentFeatures>(&options.plan)) {
     require(start->features.map == options.recipe.features,
             "features {} have no effect: the student to go on from has {}",
@@ -129,6 +148,9 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
   if (options.measures_dof()) settings["draws"] = dof.draws;
   if (drawn && takes_init(options.recipe.features)) settings["init"] = name(options.recipe.init);
   add_training_settings(options.recipe, settings);
+  if (options.exact && !options.exact->empty())
+    settings["exact_keys"] = to_json(ExactKeySet{*options.exact})[0];
+  if (!options.keep.empty()) settings["keep"] = options.keep;
   settings.update(options.about);
   return settings;
 }

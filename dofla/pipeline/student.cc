@@ -28,7 +28,7 @@ TrainingSection training_section(const Checkpoint& teacher, const Distilled& res
   section.kl = result.comparison.kl;
   section.top1_agreement = result.comparison.top1_agreement;
   section.context = teacher.config().context;
-  section.state_bytes = state_bytes(result.features);
+  section.state_bytes = state_bytes(result.features, teacher.config());
   section.cache_bytes = cache_bytes(teacher.config(), teacher.config().context);
   section.tokens_per_second = result.tokens_per_second();
   return section;

@@ -45,7 +45,7 @@ std::vector<std::vector<int64_t>> read_heads(const Json& json, int64_t layers, i
 }  // namespace
 
 int64_t DimensionPlan::state_bytes() const {
-  int64_t bytes = 0;
+  int64_t bytes = exact_key_bytes(exact, key_heads, model.head_size);
   for (const auto& layer : heads)
     for (const int64_t M : layer) bytes += linear_state_bytes(M, model.head_size);
   return bytes;
@@ -57,7 +57,7 @@ double DimensionPlan::mean() const {
     sum = std::accumulate(layer.begin(), layer.end(), sum);
     count += static_cast<int64_t>(layer.size());
   }
-  return static_cast<double>(sum) / static_cast<double>(count);
+  return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count);
 }
 
 std::vector<int64_t> DimensionPlan::dims() const {
@@ -77,6 +77,9 @@ void require_fits(const DimensionPlan& plan, const ModelConfig& config, FeatureM
   if (plan.model != model)
     fail("the plan is for {}, but the model is {}: make a plan from this model's dof.json",
          to_string(plan.model), to_string(model));
+  if (!plan.exact.empty() && plan.key_heads != config.kv_heads)
+    fail("the plan's exact keys are of {} key heads, the model has {}", plan.key_heads,
+         config.kv_heads);
   const int64_t heads = feature_heads(features, config.heads, config.kv_heads);
   if (plan.heads_in_layer() != heads)
     fail(
@@ -109,6 +112,10 @@ Json to_json(const DimensionPlan& plan) {
                {"state_bytes", plan.state_bytes()}};
   if (plan.strategy == PlanStrategy::kDofHead) json["power"] = plan.power;
   if (plan.by == PlanUnit::kHead) json["heads"] = or_null(plan.heads, plan);
+  if (!plan.exact.empty()) {
+    json["exact_keys"] = to_json(plan.exact);
+    json["key_heads"] = plan.key_heads;
+  }
   return json;
 }
 
@@ -151,8 +158,14 @@ DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
                                  read_dimension(entry, where + ": dims"));
     }
   }
-  if (std::ranges::all_of(plan.heads, [](const auto& layer) { return layer.empty(); }))
-    fail("{}: dims: no layer has features", where);
+  if (json.contains("exact_keys")) {
+    plan.exact = read_exact_keys(json["exact_keys"], plan.model.layers, where + ": exact_keys");
+    plan.key_heads = fields.size("key_heads");
+    if (plan.model.heads % plan.key_heads != 0)
+      fields.refuse("key_heads", fmt::format("expected a divisor of {}", plan.model.heads));
+  }
+  const bool none = std::ranges::all_of(plan.heads, [](const auto& row) { return row.empty(); });
+  if (none && plan.exact.empty()) fail("{}: dims: no layer has features", where);
   if (or_null(plan.dims(), plan) != dims) fail("{}: dims: do not agree with heads", where);
   return plan;
 }

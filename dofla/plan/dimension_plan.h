@@ -7,6 +7,7 @@
 
 #include "dofla/core/json.h"
 #include "dofla/core/names.h"
+#include "dofla/features/exact_key_set.h"
 #include "dofla/features/feature_map.h"
 #include "dofla/model/identity.h"
 
@@ -50,8 +51,11 @@ struct DimensionPlan {
   double power = 1;                         // of the degrees of freedom, for kDofHead
   int64_t least = 1;                        // no head has fewer
   PlanUnit by = PlanUnit::kLayer;           // kHead for kDofHead, either for kSensitivity
-  std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]; none for a layer that keeps its
-                                            // softmax attention
+  std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]; none for a layer without
+                                            // features: one that keeps its softmax attention or,
+                                            // where it has exact keys, forgets the others
+  ExactKeySet exact = {};  // keys that layers keep exact beside their features
+  int64_t key_heads = 0;   // of a layer, where there are exact keys
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
   int64_t state_bytes() const;        // of a sequence, in all layers together
@@ -64,8 +68,9 @@ struct DimensionPlan {
 void require_fits(const DimensionPlan& plan, const ModelConfig& config, FeatureMap features);
 
 // {"format":"dofla.plan",…,"strategy","cost","least","lambda","model","feature_heads","dims","mean",
-// "state_bytes"}, for kDofHead "power", and by head "heads"; a layer that keeps its softmax
-// attention has null there. Loading trusts nothing in the file and throws Error "path: …".
+// "state_bytes"}, for kDofHead "power", by head "heads", and with exact keys "exact_keys" and
+// "key_heads"; a layer without features has null in dims and heads. Loading trusts nothing in the
+// file and throws Error "path: …".
 Json to_json(const DimensionPlan& plan);
 void save_dimension_plan(const fs::path& path, const DimensionPlan& plan);
 DimensionPlan load_dimension_plan(const fs::path& path, Input input = Input::kFileOrPipe);

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "dofla/evaluate/next_token.h"
-#include "dofla/linear/linear_attention.h"
+#include "dofla/linear/hybrid_attention.h"
 #include "dofla/model/next_token_gradient.h"
 #include "dofla/model/softmax_attention.h"
 
@@ -92,10 +92,11 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
                                          const Tensor& ids, double teacher_loss) {
   std::vector<double> added(features.layers.size(), 0);
   for (size_t layer = 0; layer < added.size(); ++layer) {
-    if (features.layers[layer].empty()) continue;
+    const ExactKeys exact = exact_keys_of(features.exact, layer);
+    if (features.layers[layer].empty() && exact.empty()) continue;
     const auto at = static_cast<int64_t>(layer);
-    auto linear = std::make_unique<LinearAttention>(features.layers[layer].to(teacher.device()));
-    std::unique_ptr<Attention> softmax = teacher.exchange_attention(at, std::move(linear));
+    std::unique_ptr<Attention> softmax = teacher.exchange_attention(
+        at, make_attention(teacher.config(), features.layers[layer].to(teacher.device()), exact));
     added[layer] = mean_loss(teacher, ids) - teacher_loss;
     teacher.exchange_attention(at, std::move(softmax));
   }
@@ -115,8 +116,10 @@ std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
       const Tensor softmax = here(out), grad = here(grad_out);
       for (size_t set = 0; set < sets.size(); ++set)
         add_changes(softmax,
-                    here(linear_attention(heads.q, heads.k, heads.v, sets[set].layers[at])), grad,
-                    changes[at][set]);
+                    here(make_attention(teacher.config(), sets[set].layers[at],
+                                        exact_keys_of(sets[set].exact, at))
+                             ->forward(heads, {})),
+                    grad, changes[at][set]);
     };
     own.push_back(teacher.exchange_attention(
         layer, std::make_unique<ObservedAttention>(teacher.config(), see)));

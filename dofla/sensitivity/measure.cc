@@ -38,12 +38,17 @@ std::vector<FeatureSet> draw_features(const Transformer& teacher, const std::vec
                                       const SensitivityTable& table, FeatureMap map) {
   const int64_t sequences = std::min(kDofSequences, static_cast<int64_t>(text.size()));
   std::vector<PairSampler> samplers;
-  for (const int64_t M : table.ladder)
-    samplers.emplace_back(fixed_plan(table.model, M, table.feature_heads), sequences, table.seed);
+  for (const int64_t M : table.ladder) {
+    DimensionPlan plan = fixed_plan(table.model, M, table.feature_heads);
+    if (!table.exact.empty())
+      plan.exact.assign(static_cast<size_t>(table.model.layers), table.exact);
+    samplers.emplace_back(plan, sequences, table.seed);
+  }
   ForwardOptions forward;
   forward.heads_only = true;
-  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
-    for (PairSampler& sampler : samplers) sampler.offer(layer, q, k);
+  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+    const PairsToLearn pairs = pairs_to_learn(q, k, v, table.exact);
+    for (PairSampler& sampler : samplers) sampler.offer(layer, pairs);
   };
   for (int64_t i = 0; i < sequences; ++i)
     teacher.forward(to_tensor(text[static_cast<size_t>(i)]), forward);
@@ -101,6 +106,8 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
   table.feature_heads = feature_heads(options.features, config.heads, config.kv_heads);
   table.ladder = options.ladder.empty() ? ladder_around(cost) : options.ladder;
   table.steps = options.steps;
+  table.exact = options.exact;
+  table.key_heads = options.exact.empty() ? 0 : config.kv_heads;
   table.batch = options.batch;
   const Recipe recipe = make_recipe({.features = options.features, .steps = options.steps});
   table.recipe = to_json(recipe);

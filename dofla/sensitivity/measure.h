@@ -5,6 +5,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
 #include "dofla/distill/recipe.h"
+#include "dofla/ops/exact_keys.h"
 #include "dofla/sensitivity/sensitivity_table.h"
 
 namespace dofla {
@@ -16,8 +17,9 @@ struct SensitivityOptions {
   int64_t steps = 12;                // that the students are trained
   int64_t batch = 2;                 // windows a step
   std::optional<int64_t> windows =
-      {};             // that the loss is measured on; left out: 4 or all there are
-  uint64_t seed = 0;  // of features and batches
+      {};                // that the loss is measured on; left out: 4 or all there are
+  uint64_t seed = 0;     // of features and batches
+  ExactKeys exact = {};  // that every layer keeps beside its features
 };
 
 std::vector<int64_t> ladder_around(int64_t cost);  // C/16, C/4, C, 4C

@@ -9,6 +9,7 @@
 #include "dofla/core/json.h"
 #include "dofla/features/coordinates.h"
 #include "dofla/model/identity.h"
+#include "dofla/ops/exact_keys.h"
 
 namespace dofla {
 
@@ -18,6 +19,8 @@ struct SensitivityTable {
   ModelIdentity model;
   int64_t feature_heads = 0;  // heads of a layer that have features: key heads; 0: all query heads
   Coordinates coordinates = Coordinates::kRaw;  // of the queries and keys
+  ExactKeys exact = {};                         // that every layer kept beside its features
+  int64_t key_heads = 0;                        // of a layer, where there are exact keys
   std::vector<int64_t> ladder;                  // M of the students, at least two and growing
   int64_t steps = 0;  // that each of them was trained, on `batch` windows a step
   int64_t batch = 0;

@@ -1,6 +1,7 @@
 #include "dofla/sensitivity/side_by_side.h"
 
 #include "dofla/core/error.h"
+#include "dofla/distill/pairs_to_learn.h"
 
 namespace dofla {
 
@@ -33,10 +34,14 @@ void SideBySide::step(const Tensor& ids) {
 void SideBySide::run_teacher(const Tensor& ids) const {
   ForwardOptions forward;
   forward.heads_only = true;
-  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor&) {
+  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+    const auto at = static_cast<size_t>(layer);
+    // All students have the same exact keys.
+    const PairsToLearn pairs =
+        pairs_to_learn(q, k, v, exact_keys_of(waiting_.front().features->exact, at));
     for (const Waiting& trainer : waiting_) {
-      const Features& features = trainer.features->layers[static_cast<size_t>(layer)];
-      if (!features.empty()) (*trainer.take)(layer, feature_loss(q, k, features, loss_));
+      const Features& features = trainer.features->layers[at];
+      if (!features.empty()) (*trainer.take)(layer, feature_loss(pairs, features, loss_));
     }
   };
   teacher_.forward(ids, forward);

@@ -10,6 +10,7 @@
 #include "tests/reference/attention_case.h"
 #include "tests/reference/compare.h"
 #include "tests/reference/linear_attention.h"
+#include "tests/reference/slopes.h"
 #include "tests/support/fixtures.h"
 
 namespace dofla {
@@ -21,8 +22,10 @@ using reference::to_doubles;
 
 constexpr double kEps = std::numeric_limits<float>::epsilon();
 
-Tensor attend(const AttentionCase& c, int64_t chunk, LinearAttentionState* state = nullptr) {
-  return linear_attention(c.q_tensor(), c.k_tensor(), c.v_tensor(), c.features(), state, chunk);
+Tensor attend(const AttentionCase& c, int64_t chunk, LinearAttentionState* state = nullptr,
+              AttentionTape* tape = nullptr) {
+  return linear_attention(c.q_tensor(), c.k_tensor(), c.v_tensor(), c.features(), state, chunk,
+                          tape, c.block);
 }
 
 // Tokens [begin, end) of q, k, v.
@@ -105,6 +108,82 @@ TEST(LinearAttention, KeepsRowsBeforeAGiantKey) {
                 fmt::format("chunk {}", chunk));
 }
 
+// log Σ_j K̂(q_i, k_j) without −|q_i|²/(2√d), [B, H, T].
+std::vector<double> log_sums(const AttentionCase& c) {
+  std::vector<double> out;
+  for (int64_t head = 0; head < c.batch * c.heads; ++head) {
+    const std::vector<double> logs = reference::log_kernel_hat(c, head / c.heads, head % c.heads);
+    for (int64_t i = 0; i < c.tokens; ++i) {
+      double norm = 0;
+      for (int64_t d = 0; d < c.width; ++d)
+        norm += std::pow(c.q[static_cast<size_t>((head * c.tokens + i) * c.width + d)], 2);
+      out.push_back(reference::log_sum_exp(logs.data() + i * c.tokens, c.keys_seen(i)) +
+                    norm / (2 * std::sqrt(static_cast<double>(c.width))));
+    }
+  }
+  return out;
+}
+
+// In all forms, of tied features whose query heads share keys and of untied ones that share states.
+TEST(LinearAttention, KeysComeABlockAtATime) {
+  for (const int64_t group : {0, 2})
+    for (const int64_t block : {1, 2, 16, 64})
+      for (const int64_t blocks : {1, 3}) {
+        const AttentionCase c = reference::random_case({.batch = 2,
+                                                        .key_heads = 1,
+                                                        .tokens = blocks * block,
+                                                        .width = 12,
+                                                        .counts = {5, 33},
+                                                        .group = group,
+                                                        .block = block});
+        const std::vector<double> expected = reference::linear_attention(c), sums = log_sums(c);
+        const double error = reference::weight_error(c) + kEps * reference::largest(sums);
+        for (const int64_t chunk : {int64_t{1}, int64_t{5}, kLinearAttentionChunk, c.tokens}) {
+          const std::string what = fmt::format("{} blocks of {}, chunk {}", blocks, block, chunk);
+          AttentionTape tape;
+          expect_near(attend(c, chunk, nullptr, &tape), expected, reference::output_tolerance(c),
+                      what);
+          expect_near(tape.log_sum, sums, error, what);
+        }
+      }
+}
+
+TEST(LinearAttention, KeepsBlocksBeforeAGiantKey) {
+  AttentionCase c = reference::keys_that_grow();
+  for (const int64_t block : {2, 16, 32}) {
+    c.block = block;
+    const std::vector<double> expected = reference::linear_attention(c);
+    for (const int64_t chunk : {1, 48, 96})
+      expect_near(attend(c, chunk), expected, reference::output_tolerance(c),
+                  fmt::format("block {}, chunk {}", block, chunk));
+  }
+}
+
+// A tape with a state has the log sums over what the state holds as well.
+TEST(LinearAttention, ASequenceSplitBetweenBlocksIsOneCall) {
+  const AttentionCase c = reference::random_case(
+      {.batch = 2, .tokens = 96, .width = 8, .counts = {9, 24}, .group = 2, .block = 16});
+  const std::vector<double> whole = reference::linear_attention(c), sums = log_sums(c);
+  LinearAttentionState state = new_linear_attention_state(c.batch, c.features());
+  int64_t begin = 0;
+  for (const int64_t end : {16, 48, 96}) {
+    AttentionTape tape;
+    const Tensor part = attend(tokens(c, begin, end), 64, &state, &tape);
+    std::vector<double> expected, expected_sums;
+    const int64_t row = c.heads * c.width;
+    for (int64_t b = 0; b < c.batch; ++b)
+      expected.insert(expected.end(), whole.begin() + (b * c.tokens + begin) * row,
+                      whole.begin() + (b * c.tokens + end) * row);
+    for (int64_t head = 0; head < c.batch * c.heads; ++head)
+      expected_sums.insert(expected_sums.end(), sums.begin() + head * c.tokens + begin,
+                           sums.begin() + head * c.tokens + end);
+    expect_near(part, expected, reference::output_tolerance(c), "part");
+    expect_near(tape.log_sum, expected_sums,
+                reference::weight_error(c) + kEps * reference::largest(sums), "log sums");
+    begin = end;
+  }
+}
+
 TEST(LinearAttention, ASplitSequenceWithCarriedStateIsOneCall) {
   const AttentionCase c =
       reference::random_case({.batch = 2, .key_heads = 1, .tokens = 100, .counts = {9, 24}});
@@ -175,6 +254,10 @@ TEST(LinearAttention, RefusesWhatDoesNotFit) {
   EXPECT_THROW(linear_attention(q, k, q, features), std::invalid_argument);
   EXPECT_THROW(linear_attention(q.to(DType::kF64), k, v, features), std::invalid_argument);
   EXPECT_THROW(linear_attention(q, k, v, features, nullptr, 0), std::invalid_argument);
+  for (const int64_t block : {0, 3, 8, 128})  // 8 does not divide the 4 tokens
+    EXPECT_THROW(linear_attention(q, k, v, features, nullptr, 64, nullptr, block),
+                 std::invalid_argument)
+        << block;
   LinearAttentionState other = new_linear_attention_state(2, features);
   EXPECT_THROW(linear_attention(q, k, v, features, &other), std::invalid_argument);
   Features none = features;

@@ -7,6 +7,7 @@
 
 #include "tests/reference/attention_case.h"
 #include "tests/reference/compare.h"
+#include "tests/reference/linear_attention.h"
 #include "tests/reference/slopes.h"
 #include "tests/support/random_values.h"
 #include "tests/support/tolerance.h"
@@ -53,30 +54,59 @@ double gradient_tolerance(const AttentionCase& c, const std::vector<double>& exp
   return size * (2 * score + sums) + reference::slope_error(size);
 }
 
-void expect_slopes(AttentionCase c) {
+// Tokens from `first` on, of x [.., tokens, row].
+std::vector<double> tokens_from(int64_t first, const std::vector<double>& x, int64_t tokens,
+                                int64_t row) {
+  std::vector<double> out;
+  for (auto at = x.begin(); at != x.end(); at += tokens * row)
+    out.insert(out.end(), at + first * row, at + tokens * row);
+  return out;
+}
+
+// Only tokens from `first_query` on ask. The backward gets the keys from `first_key` on, and, where
+// those are not all, the tape of attention to all; the others are 0, so that they add nothing to
+// the gradients of queries.
+void expect_slopes(AttentionCase c, int64_t first_query = 0, int64_t first_key = 0) {
   Random random(12);
-  const Shape shape = {c.batch, c.tokens, c.heads, c.width};
-  const std::vector<double> grad = test::normal_values(element_count(shape), random);
-  const SoftmaxAttentionGradients found = softmax_attention_backward(
-      c.q_tensor(), c.k_tensor(), c.v_tensor(), reference::to_tensor(grad, shape));
+  const int64_t keys = c.tokens - first_key, queries = c.tokens - first_query;
+  const auto last = [&](int64_t first, const std::vector<double>& x, int64_t row) {
+    return tokens_from(first, x, c.tokens, row);
+  };
+  for (size_t i = 0; i < c.k.size(); ++i)
+    if (static_cast<int64_t>(i) / c.width % c.tokens < first_key) c.k[i] = 0;
+  std::vector<double> grad = test::normal_values(c.batch * c.tokens * c.heads * c.width, random);
+  for (size_t i = 0; i < grad.size(); ++i)
+    if (static_cast<int64_t>(i) / (c.heads * c.width) % c.tokens < first_query) grad[i] = 0;
+  const Tensor q =
+      reference::to_tensor(last(first_query, c.q, c.width), {c.batch, c.heads, queries, c.width});
+  const Shape of_keys = {c.batch, c.key_heads, keys, c.width};
+  AttentionTape tape;
+  if (first_key > 0) softmax_attention(q, c.k_tensor(), c.v_tensor(), c.tokens, &tape);
+  const SoftmaxAttentionGradients found =
+      softmax_attention_backward(q, reference::to_tensor(last(first_key, c.k, c.width), of_keys),
+                                 reference::to_tensor(last(first_key, c.v, c.width), of_keys),
+                                 reference::to_tensor(last(first_query, grad, c.heads * c.width),
+                                                      {c.batch, queries, c.heads, c.width}),
+                                 tape);
   const auto loss = [&] {
     const std::vector<double> out = softmax_outputs(c);
     double sum = 0;
     for (size_t i = 0; i < out.size(); ++i) sum += grad[i] * out[i];
     return sum;
   };
-  const auto compare = [&](std::vector<double>& x, const Tensor& gradient, const char* what) {
-    const std::vector<double> expected = reference::slopes(x, loss);
+  const auto compare = [&](std::vector<double>& x, const Tensor& gradient, int64_t first,
+                           const char* what) {
+    const std::vector<double> expected = last(first, reference::slopes(x, loss), c.width);
     reference::expect_near(gradient, expected, gradient_tolerance(c, expected),
                            fmt::format("{} tokens: grad {}", c.tokens, what));
   };
-  compare(c.q, found.q, "q");
-  compare(c.k, found.k, "k");
-  compare(c.v, found.v, "v");
+  compare(c.q, found.q, first_query, "q");
+  compare(c.k, found.k, first_key, "k");
+  compare(c.v, found.v, first_key, "v");
 }
 
 // A score's rounding moves its weight; the sum over the keys rounds as well.
-double output_tolerance(const AttentionCase& c) {
+double softmax_tolerance(const AttentionCase& c) {
   const double norm = c.largest_norm();
   const double score = test::float32_tolerance(c.width, 1, norm * norm / std::sqrt(c.width));
   return c.largest_value() * (2 * score + test::float32_tolerance(c.tokens, 2, 1));
@@ -87,9 +117,18 @@ TEST(SoftmaxAttention, IsItsDefinition) {
   for (const int64_t length : {1, 63, 64, 65, 1000}) {
     const AttentionCase c = reference::random_case(
         {.batch = 2, .key_heads = 2, .tokens = length, .width = 5, .counts = {1, 1, 1, 1}});
-    reference::expect_near(softmax_attention(c.q_tensor(), c.k_tensor(), c.v_tensor(), length),
-                           softmax_outputs(c), output_tolerance(c),
-                           fmt::format("{} tokens", length));
+    AttentionTape tape;
+    reference::expect_near(
+        softmax_attention(c.q_tensor(), c.k_tensor(), c.v_tensor(), length, &tape),
+        softmax_outputs(c), softmax_tolerance(c), fmt::format("{} tokens", length));
+    std::vector<double> sums;
+    for (int64_t head = 0; head < c.batch * c.heads; ++head) {
+      const std::vector<double> logs = reference::log_kernel(c, head / c.heads, head % c.heads);
+      for (int64_t i = 0; i < length; ++i)
+        sums.push_back(reference::log_sum_exp(logs.data() + i * length, i + 1));
+    }
+    reference::expect_near(tape.log_sum, sums, softmax_tolerance(c) / c.largest_value(),
+                           fmt::format("log sums of {} tokens", length));
   }
 }
 
@@ -101,7 +140,7 @@ TEST(SoftmaxAttention, QueriesSeeWhatCameBefore) {
   for (const int64_t last : {1, 7}) {
     const Tensor queries = q.slice(c.tokens - last, c.tokens).reshape({1, 1, last, c.width});
     reference::expect_near(softmax_attention(queries, c.k_tensor(), c.v_tensor(), c.tokens),
-                           {all.end() - last * c.width, all.end()}, output_tolerance(c),
+                           {all.end() - last * c.width, all.end()}, softmax_tolerance(c),
                            fmt::format("the last {}", last));
   }
 }
@@ -115,6 +154,20 @@ TEST(SoftmaxAttentionBackward, HasTheSlopesOfTheForward) {
 TEST(SoftmaxAttentionBackward, QueryHeadsOfAGroupAddUp) {
   expect_slopes(reference::random_case(
       {.batch = 2, .key_heads = 2, .tokens = 9, .width = 5, .counts = {1, 1, 1, 1, 1, 1}}));
+}
+
+TEST(SoftmaxAttentionBackward, QueriesSeeWhatCameBefore) {
+  const AttentionCase c = reference::random_case(
+      {.batch = 2, .key_heads = 1, .tokens = 20, .width = 3, .counts = {1, 1}});
+  for (const int64_t first_query : {4, 19}) expect_slopes(c, first_query);
+  expect_slopes(reference::random_case({.tokens = 80, .width = 3, .counts = {1}}), 10);
+}
+
+TEST(SoftmaxAttentionBackward, APartOfALargerAttention) {
+  const AttentionCase c = reference::random_case(
+      {.batch = 2, .key_heads = 1, .tokens = 20, .width = 3, .counts = {1, 1}});
+  expect_slopes(c, 4, 4);
+  expect_slopes(c, 12, 7);
 }
 
 // Scores of several hundred: weights are 0 or 1, and nothing overflows.
@@ -132,8 +185,8 @@ TEST(SoftmaxAttentionBackward, SurvivesExtremeScores) {
 TEST(SoftmaxAttentionBackward, RefusesShapesThatDoNotFit) {
   const Tensor q = Tensor::zeros({1, 4, 5, 8}), k = Tensor::zeros({1, 2, 5, 8});
   EXPECT_THROW(softmax_attention_backward(q, k, k, q), std::invalid_argument);
-  const Tensor longer = Tensor::zeros({1, 2, 6, 8}), grad = Tensor::zeros({1, 5, 4, 8});
-  EXPECT_THROW(softmax_attention_backward(q, longer, longer, grad), std::invalid_argument);
+  const Tensor fewer = Tensor::zeros({1, 2, 4, 8}), grad = Tensor::zeros({1, 5, 4, 8});
+  EXPECT_THROW(softmax_attention_backward(q, fewer, fewer, grad), std::invalid_argument);
   EXPECT_THROW(softmax_attention_backward(q, q, q, grad, {.out = q, .log_sum = {}}),
                std::invalid_argument);
   EXPECT_THROW(softmax_attention_backward(q, q, q, grad, {.out = {}, .log_sum = q}),

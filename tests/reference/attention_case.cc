@@ -124,6 +124,7 @@ AttentionCase random_case(const CaseOptions& options) {
   }
   out.tokens = options.tokens;
   out.width = options.width;
+  out.block = options.block;
   out.counts = options.counts;
   const int64_t rows = options.batch * options.tokens * options.width;
   const int64_t total = std::accumulate(out.counts.begin(), out.counts.end(), int64_t{0});

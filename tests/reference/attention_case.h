@@ -13,6 +13,7 @@ namespace dofla::reference {
 
 struct AttentionCase {
   int64_t batch = 1, heads = 1, key_heads = 1, tokens = 1, width = 1;
+  int64_t block = 1;                // of linear attention: keys that become visible together
   std::vector<int64_t> counts;      // M of every head: of query heads, or of key heads if untied
   std::vector<double> q;            // [B, H, T, D]
   std::vector<double> k, v;         // [B, Hkv, T, D]
@@ -32,6 +33,7 @@ struct AttentionCase {
   int64_t count(int64_t head) const { return counts[feature_head(head)]; }
   int64_t offset(int64_t head) const;
   int64_t query_offset(int64_t head) const;
+  int64_t keys_seen(int64_t token) const { return (token / block + 1) * block; }
 
   // How far a float32 log φ̃_m(x) may be from the exact one: rounding of the inputs, of a sum of D
   // products (errors of either sign, hence √D) and of the result, relative to the sums' size.
@@ -45,6 +47,7 @@ struct CaseOptions {
   std::vector<int64_t> counts = {24};  // one a query head, or a key head if there is a group
   int64_t group = 0;  // of untied features: query heads of a key head, one for each of the counts
   double query_scale = 1, key_scale = 1;
+  int64_t block = 1;
   uint64_t seed = 1;
 };
 

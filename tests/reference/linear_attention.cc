@@ -84,9 +84,9 @@ std::vector<double> linear_attention(const AttentionCase& c) {
       const std::vector<double> logs = log_kernel_hat(c, b, h);
       for (int64_t i = 0; i < c.tokens; ++i) {
         const double* weights = logs.data() + i * c.tokens;
-        const double total = log_sum_exp(weights, i + 1);
+        const double total = log_sum_exp(weights, c.keys_seen(i));
         double* to = out.data() + ((b * c.tokens + i) * c.heads + h) * c.width;
-        for (int64_t j = 0; j <= i; ++j) {
+        for (int64_t j = 0; j < c.keys_seen(i); ++j) {
           const double weight = std::exp(weights[j] - total);
           const double* v = row(c, c.v, c.key_heads, b, h, j);
           for (int64_t d = 0; d < c.width; ++d) to[d] += weight * v[d];
@@ -147,15 +147,15 @@ void add_head_gradients(const AttentionCase& c, const std::vector<double>& grad_
   const int64_t key_row = (b * c.key_heads + h / (c.heads / c.key_heads)) * c.tokens;
   for (int64_t i = 0; i < c.tokens; ++i) {
     const double* logits = logs.data() + i * c.tokens;
-    const double total = log_sum_exp(logits, i + 1);
+    const double total = log_sum_exp(logits, c.keys_seen(i));
     const double* g = grad_out.data() + ((b * c.tokens + i) * c.heads + h) * c.width;
     double mean = 0, size = 0;  // g·out, and the size of the terms it is made of
-    for (int64_t j = 0; j <= i; ++j) {
+    for (int64_t j = 0; j < c.keys_seen(i); ++j) {
       const double* v = row(c, c.v, c.key_heads, b, h, j);
       mean += std::exp(logits[j] - total) * dot(g, v, c.width);
       size += std::exp(logits[j] - total) * std::sqrt(dot(g, g, c.width) * dot(v, v, c.width));
     }
-    for (int64_t j = 0; j <= i; ++j) {
+    for (int64_t j = 0; j < c.keys_seen(i); ++j) {
       const double* v = row(c, c.v, c.key_heads, b, h, j);
       const double weight = std::exp(logits[j] - total);
       const double norms = std::sqrt(dot(g, g, c.width) * dot(v, v, c.width));

@@ -20,6 +20,8 @@ struct Task {
   HeadState state;
   float* out;  // [T, group, D], tokens out_stride apart
   int64_t out_stride;
+  float* log_sum;  // [group, T], or null
+  int64_t block;
 
   int64_t group() const { return static_cast<int64_t>(features.size()); }
 };
@@ -48,7 +50,8 @@ void attend_row(Task& task, int64_t begin, int64_t row, int64_t longest, Scratch
                 scratch.token_q.data() + i * count);
   attend_token(scratch.token_q.data(), task.group(), scratch.log_k.data() + row * count,
                task.v + (begin + row) * width, task.state, scratch.token.data(),
-               task.out + (begin + row) * task.out_stride);
+               task.out + (begin + row) * task.out_stride,
+               task.log_sum == nullptr ? nullptr : task.log_sum + begin + row, task.tokens);
 }
 
 // Rows [first, last) of the chunk that begins at token `begin`, whose log features are in scratch,
@@ -62,16 +65,20 @@ void attend_rows(Task& task, int64_t begin, int64_t first, int64_t last, int64_t
   bool exact = true;
   for (int64_t i = 0; exact && i < task.group(); ++i)
     exact = factor_chunk_queries(scratch.keys, scratch.log_q.data() + (i * longest + first) * count,
-                                 rows, scratch.queries[static_cast<size_t>(i)]);
+                                 rows, task.block, scratch.queries[static_cast<size_t>(i)]);
   if (!exact) {
-    const int64_t middle = first + rows / 2;
+    const int64_t middle = first + half_of_blocks(rows, task.block);
     attend_rows(task, begin, first, middle, longest, scratch);
     return attend_rows(task, begin, middle, last, longest, scratch);
   }
   decay_state(scratch.keys, task.state);
-  for (int64_t i = 0; i < task.group(); ++i)
-    chunk_output(task.state, scratch.queries[static_cast<size_t>(i)], v, rows,
+  for (int64_t i = 0; i < task.group(); ++i) {
+    const QueryFactors& queries = scratch.queries[static_cast<size_t>(i)];
+    chunk_output(task.state, queries, v, rows,
                  task.out + (begin + first) * task.out_stride + i * width, task.out_stride);
+    for (int64_t row = 0; task.log_sum != nullptr && row < rows; ++row)
+      task.log_sum[i * task.tokens + begin + first + row] = queries.log_sum(row);
+  }
   absorb_chunk(scratch.keys, v, rows, task.state);
 }
 
@@ -91,13 +98,15 @@ void attend(Task& task, int64_t chunk) {
 }
 
 Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                  LinearAttentionState& state, int64_t chunk) {
+                  LinearAttentionState& state, int64_t chunk, Tensor* log_sum, int64_t block) {
   const int64_t batch = q.size(0), query_heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t heads = features.heads(), group = features.group(), key_heads = k.size(1);
   const int64_t total = features.total();
   const std::vector<HeadFeatures> all = head_features(features);
   const std::vector<int64_t> offsets = features.offsets();
   Tensor out({batch, tokens, query_heads, width});
+  if (log_sum != nullptr) *log_sum = Tensor({batch, query_heads, tokens});
+  float* sums = log_sum == nullptr ? nullptr : log_sum->data<float>();
   const auto attend_head = [&, to = out.data<float>(), log_max = state.log_max.data<float>(),
                             a = state.a.data<float>(), b = state.b.data<float>()](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads;
@@ -111,7 +120,9 @@ Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Featu
               tokens,
               {log_max + feature, a + feature, b + feature * width, count, width},
               to + (sequence * tokens * query_heads + h * group) * width,
-              query_heads * width};
+              query_heads * width,
+              sums == nullptr ? nullptr : sums + index * group * tokens,
+              block};
     attend(task, chunk);
   };
   // A token's work on a small model is less than waking the other cores.
@@ -125,15 +136,16 @@ Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Featu
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState* state, int64_t chunk, Tensor*) {
-  if (state != nullptr) return attend_all(q, k, v, features, *state, chunk);
+                        LinearAttentionState* state, int64_t chunk, Tensor* log_sum,
+                        int64_t block) {
+  if (state != nullptr) return attend_all(q, k, v, features, *state, chunk, log_sum, block);
   LinearAttentionState fresh = new_linear_attention_state(q.size(0), features);
-  return attend_all(q, k, v, features, fresh, chunk);
+  return attend_all(q, k, v, features, fresh, chunk, log_sum, block);
 }
 
 Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                              const Features& features, LinearAttentionState& state) {
-  return attend_all(q, k, v, features, state, 1);
+  return attend_all(q, k, v, features, state, 1, nullptr, 1);
 }
 
 }  // namespace

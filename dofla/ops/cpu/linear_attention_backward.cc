@@ -19,28 +19,33 @@ namespace {
 // A chunk is split when a later key, seen from an earlier query's scale, exceeds e^60.
 constexpr float kLargestLogKey = 60.0f;
 
+// One query head of one sequence.
+struct HeadInputs {
+  const float *q, *k, *v;  // [T, D]
+  const float* g;          // grad_out, row t at g + t · stride
+  const float* out;        // of the tape, row t at out + t · stride; null without a tape
+  const float* log_sum;    // [T], of the tape
+  int64_t stride, tokens;
+};
+
 std::vector<float> floats(int64_t count, float value = 0.0f) {
   return std::vector<float>(static_cast<size_t>(count), value);
 }
 
 class HeadBackward {
  public:
-  HeadBackward(const HeadFeatures& features, const float* q, const float* k, const float* v,
-               const float* grad_out, int64_t grad_stride, int64_t tokens, int64_t chunk)
+  HeadBackward(const HeadFeatures& features, const HeadInputs& in, int64_t chunk, int64_t block)
       : f_(features),
-        q_(q),
-        k_(k),
-        v_(v),
-        g_(grad_out),
-        g_stride_(grad_stride),
-        tokens_(tokens),
-        chunk_(std::min(chunk, tokens)),
+        in_(in),
+        tokens_(in.tokens),
+        chunk_(std::min(chunk, in.tokens)),
+        block_(block),
         count_(features.key.count),
         width_(features.key.width) {}
 
   void run(float* grad_q, float* grad_k, float* grad_v) {
-    log_features_without_norm(f_.query, q_, tokens_, log_q_.data());
-    log_features(f_.key, k_, tokens_, log_k_.data());
+    log_features_without_norm(f_.query, in_.q, tokens_, log_q_.data());
+    log_features(f_.key, in_.k, tokens_, log_k_.data());
     for (int64_t at = 0; at < tokens_; at += chunk_)
       sweep_queries(at, std::min(at + chunk_, tokens_));
     clear_sums();
@@ -66,34 +71,40 @@ class HeadBackward {
   void sweep_queries(int64_t first, int64_t last) {
     const int64_t rows = last - first;
     float* log_q = log_q_.data() + first * count_;
-    const float* v = v_ + first * width_;
+    const float* v = in_.v + first * width_;
     HeadState state = sums();
     factor_chunk_keys(state, log_k_.data() + first * count_, rows, keys_);
-    if (!factor_chunk_queries(keys_, log_q, rows, queries_)) {
-      sweep_queries(first, first + rows / 2);
-      return sweep_queries(first + rows / 2, last);
+    if (!factor_chunk_queries(keys_, log_q, rows, block_, queries_)) {
+      const int64_t middle = first + half_of_blocks(rows, block_);
+      sweep_queries(first, middle);
+      return sweep_queries(middle, last);
     }
     decay_state(keys_, state);
-    chunk_output(state, queries_, v, rows, out_.data(), width_);
-    const float* g = g_ + first * g_stride_;
+    const float* out = in_.out == nullptr ? out_.data() : in_.out + first * in_.stride;
+    const int64_t out_stride = in_.out == nullptr ? width_ : in_.stride;
+    if (in_.out == nullptr) chunk_output(state, queries_, v, rows, out_.data(), width_);
+    const float* g = in_.g + first * in_.stride;
     float* gradient = grad_q_.data() + first * count_;
-    sgemm({.transpose_b = true}, rows, rows, width_, g, g_stride_, v, width_, pair_.data(), rows);
-    sgemm({.transpose_b = true}, rows, count_, width_, g, g_stride_, b_.data(), width_, gradient,
+    sgemm({.transpose_b = true}, rows, rows, width_, g, in_.stride, v, width_, pair_.data(), rows);
+    sgemm({.transpose_b = true}, rows, count_, width_, g, in_.stride, b_.data(), width_, gradient,
           count_);
     for (int64_t i = 0; i < rows; ++i) {
-      const float e = dot(g + i * g_stride_, out_.data() + i * width_, width_);
+      const float e = dot(g + i * in_.stride, out + i * out_stride, width_);
+      const int64_t seen = (i / block_ + 1) * block_;
       e_[static_cast<size_t>(first + i)] = e;
-      add_constant(-e, i + 1, pair_.data() + i * rows);
-      std::fill(pair_.data() + i * rows + i + 1, pair_.data() + (i + 1) * rows, 0.0f);
+      add_constant(-e, seen, pair_.data() + i * rows);
+      std::fill(pair_.data() + i * rows + seen, pair_.data() + (i + 1) * rows, 0.0f);
       add_scaled(a_.data(), -e, count_, gradient + i * count_);
     }
     sgemm({.beta = 1}, rows, count_, rows, pair_.data(), rows, keys_.key.data(), count_, gradient,
           count_);
     for (int64_t i = 0; i < rows; ++i) {
-      const float denominator = queries_.denominator[static_cast<size_t>(i)];
-      scale_row(1.0f / denominator, count_, gradient + i * count_);
+      const float own = queries_.log_sum(i);
+      const float log_total = in_.out == nullptr ? own : in_.log_sum[first + i];
+      const float share = std::exp(own - log_total);  // of this attention in the tape's
+      scale_row(share / queries_.denominator[static_cast<size_t>(i)], count_,
+                gradient + i * count_);
       multiply(queries_.query.data() + i * count_, count_, gradient + i * count_);
-      const float log_total = queries_.shift[static_cast<size_t>(i)] + std::log(denominator);
       add_constant(-log_total, count_, log_q + i * count_);
     }
     absorb_chunk(keys_, v, rows, state);
@@ -104,36 +115,38 @@ class HeadBackward {
   void sweep_keys(int64_t first, int64_t last, float* grad_v) {
     const int64_t rows = last - first;
     if (!factor_keys(first, rows)) {
-      sweep_keys(first + rows / 2, last, grad_v);
-      return sweep_keys(first, first + rows / 2, grad_v);
+      const int64_t middle = first + half_of_blocks(rows, block_);
+      sweep_keys(middle, last, grad_v);
+      return sweep_keys(first, middle, grad_v);
     }
     HeadState state = sums();
     decay_state(keys_, state);
-    const float* g = g_ + first * g_stride_;
-    const float* v = v_ + first * width_;
+    const float* g = in_.g + first * in_.stride;
+    const float* v = in_.v + first * width_;
     const float* e = e_.data() + first;
     const float* psi = queries_.query.data();
     const float* key = keys_.key.data();
     float* weight = queries_.weight.data();
     float* gradient = grad_k_.data() + first * count_;
     sgemm({.transpose_b = true}, rows, rows, count_, key, count_, psi, count_, weight, rows);
-    sgemm({.transpose_b = true}, rows, rows, width_, v, width_, g, g_stride_, pair_.data(), rows);
+    sgemm({.transpose_b = true}, rows, rows, width_, v, width_, g, in_.stride, pair_.data(), rows);
     sgemm({.transpose_b = true}, rows, count_, width_, v, width_, b_.data(), width_, gradient,
           count_);
     for (int64_t j = 0; j < rows; ++j) {
-      std::fill_n(weight + j * rows, j, 0.0f);
-      std::fill_n(pair_.data() + j * rows, j, 0.0f);
-      add_scaled(e + j, -1.0f, rows - j, pair_.data() + j * rows + j);
+      const int64_t unseen = j / block_ * block_;  // queries before the first that sees the key
+      std::fill_n(weight + j * rows, unseen, 0.0f);
+      std::fill_n(pair_.data() + j * rows, unseen, 0.0f);
+      add_scaled(e + unseen, -1.0f, rows - unseen, pair_.data() + j * rows + unseen);
       add_scaled(a_.data(), -1.0f, count_, gradient + j * count_);
     }
     sgemm({.beta = 1}, rows, count_, rows, pair_.data(), rows, psi, count_, gradient, count_);
     multiply(key, rows * count_, gradient);
     float* to = grad_v + first * width_;
     sgemm({}, rows, width_, count_, key, count_, b_.data(), width_, to, width_);
-    sgemm({.beta = 1}, rows, width_, rows, weight, rows, g, g_stride_, to, width_);
+    sgemm({.beta = 1}, rows, width_, rows, weight, rows, g, in_.stride, to, width_);
 
     for (int64_t i = 0; i < rows; ++i) add_scaled(psi + i * count_, e[i], count_, a_.data());
-    sgemm({.transpose_a = true, .beta = 1}, count_, width_, rows, psi, count_, g, g_stride_,
+    sgemm({.transpose_a = true, .beta = 1}, count_, width_, rows, psi, count_, g, in_.stride,
           b_.data(), width_);
   }
 
@@ -146,7 +159,8 @@ class HeadBackward {
     const float* log_k = log_k_.data() + first * count_;
     for (int64_t i = 0; i < rows; ++i) keep_larger(log_psi + i * count_, count_, peak);
     for (int64_t i = 0; i < rows; ++i) {
-      if (rows > 1 && max_of_sum(log_k + i * count_, peak, count_) > kLargestLogKey) return false;
+      if (rows > block_ && max_of_sum(log_k + i * count_, peak, count_) > kLargestLogKey)
+        return false;
       exp_of_sum(log_k + i * count_, peak, 0.0f, count_, keys_.key.data() + i * count_);
       exp_of_difference(log_psi + i * count_, peak, count_, queries_.query.data() + i * count_);
     }
@@ -165,14 +179,14 @@ class HeadBackward {
     sgemm(how, tokens_, width_, count_, grad_k_.data(), count_, f_.key.directions, width_, grad_k,
           width_);
     for (int64_t j = 0; j < tokens_; ++j)
-      add_scaled(k_ + j * width_,
+      add_scaled(in_.k + j * width_,
                  -2 * f_.key.norm_scale * row_sum(grad_k_.data() + j * count_, count_), width_,
                  grad_k + j * width_);
   }
 
   const HeadFeatures& f_;
-  const float *q_, *k_, *v_, *g_;
-  const int64_t g_stride_, tokens_, chunk_, count_, width_;
+  const HeadInputs in_;
+  const int64_t tokens_, chunk_, block_, count_, width_;
 
   std::vector<float> log_q_ = floats(tokens_ * count_), log_k_ = floats(tokens_ * count_);
   std::vector<float> grad_q_ = floats(tokens_ * count_), grad_k_ = floats(tokens_ * count_);
@@ -189,8 +203,8 @@ class HeadBackward {
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
-                                                   const AttentionTape&,
-                                                   const GradientBuffers& buffers) {
+                                                   const AttentionTape& tape,
+                                                   const GradientBuffers& buffers, int64_t block) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t key_heads = k.size(1);
   const std::vector<HeadFeatures> head = head_features(features);
@@ -200,14 +214,21 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   parallel_for(tokens == 0 ? 0 : batch * heads, [&](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads, size = tokens * width;
     const int64_t key_head = sequence * key_heads + h / (heads / key_heads);
-    const float* g = grad_out.data<float>() + (sequence * tokens * heads + h) * width;
+    const int64_t row =
+        (sequence * tokens * heads + h) * width;  // the head's first, of [B, T, H, D]
+    const bool taped = tape.log_sum.defined();
     const HeadFeatures& own = head[static_cast<size_t>(h)];
-    const float* queries = q.data<float>() + index * size;
-    const float* keys = k.data<float>() + key_head * size;
-    HeadBackward backward(own, queries, keys, v.data<float>() + key_head * size, g, heads * width,
-                          tokens, chunk);
+    const HeadInputs in = {.q = q.data<float>() + index * size,
+                           .k = k.data<float>() + key_head * size,
+                           .v = v.data<float>() + key_head * size,
+                           .g = grad_out.data<float>() + row,
+                           .out = taped ? tape.out.data<float>() + row : nullptr,
+                           .log_sum = taped ? tape.log_sum.data<float>() + index * tokens : nullptr,
+                           .stride = heads * width,
+                           .tokens = tokens};
+    HeadBackward backward(own, in, chunk, block);
     backward.run(to[0] + index * size, to[1] + index * size, to[2] + index * size);
-    parts.take(sequence, h, own, queries, backward.of_log_q(), keys, backward.of_log_k(), tokens);
+    parts.take(sequence, h, own, in.q, backward.of_log_q(), in.k, backward.of_log_k(), tokens);
   });
   LinearAttentionGradients gradients = {grad_q, sum_over_groups(grad_k, key_heads),
                                         sum_over_groups(grad_v, key_heads), parts.sum(1.0f)};

@@ -1,6 +1,7 @@
 #include "dofla/ops/cpu/linear_attention_chunk.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "dofla/ops/cpu/sgemm.h"
 #include "dofla/ops/cpu/vector_rows.h"
@@ -29,6 +30,10 @@ QueryFactors::QueryFactors(int64_t rows, int64_t count) {
   denominator.resize(n);
 }
 
+float QueryFactors::log_sum(int64_t row) const {
+  return shift[static_cast<size_t>(row)] + std::log(denominator[static_cast<size_t>(row)]);
+}
+
 void factor_chunk_keys(const HeadState& state, const float* log_k, int64_t rows, KeyFactors& keys) {
   const int64_t count = state.count;
   float* peak = keys.peak.data();
@@ -43,7 +48,7 @@ void factor_chunk_keys(const HeadState& state, const float* log_k, int64_t rows,
   multiply(state.a, count, faded);
 }
 
-bool factor_chunk_queries(const KeyFactors& keys, const float* log_q, int64_t rows,
+bool factor_chunk_queries(const KeyFactors& keys, const float* log_q, int64_t rows, int64_t block,
                           QueryFactors& queries) {
   const auto count = static_cast<int64_t>(keys.peak.size());
   const float* peak = keys.peak.data();
@@ -58,9 +63,10 @@ bool factor_chunk_queries(const KeyFactors& keys, const float* log_q, int64_t ro
   bool exact = true;
   for (int64_t i = 0; i < rows; ++i) {
     float* weight = queries.weight.data() + i * rows;
-    std::fill(weight + i + 1, weight + rows, 0.0f);
+    const int64_t seen = (i / block + 1) * block;
+    std::fill(weight + seen, weight + rows, 0.0f);
     const float denominator =
-        dot(query + i * count, keys.faded.data(), count) + row_sum(weight, i + 1);
+        dot(query + i * count, keys.faded.data(), count) + row_sum(weight, seen);
     queries.denominator[static_cast<size_t>(i)] = denominator;
     exact = exact && !(denominator < kSmallestDenominator);
   }

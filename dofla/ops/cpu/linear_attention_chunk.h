@@ -32,8 +32,10 @@ struct QueryFactors {
 
   std::vector<float> query;        // [rows, M]
   std::vector<float> shift;        // [rows]
-  std::vector<float> weight;       // [rows, rows]: Σ_m query_im key_jm for j ≤ i, else 0
+  std::vector<float> weight;       // [rows, rows]: Σ_m query_im key_jm where i sees j, else 0
   std::vector<float> denominator;  // [rows]: Σ_j K̂(q_i, k_j) / exp(shift_i), state included
+
+  float log_sum(int64_t row) const;  // log Σ_j K̂(q_i, k_j)
 };
 
 void factor_chunk_keys(const HeadState& state,
@@ -41,10 +43,15 @@ void factor_chunk_keys(const HeadState& state,
                        int64_t rows, KeyFactors& keys);
 
 // False when a later key of the chunk dwarfs what an earlier row may see, so far that digits of
-// that row are lost: split the chunk then. A single row never fails.
+// that row are lost: split the chunk then. A single block, whose rows see the same, never fails.
 bool factor_chunk_queries(const KeyFactors& keys,
                           const float* log_q,  // [rows, M], up to a constant for each row
-                          int64_t rows, QueryFactors& queries);
+                          int64_t rows, int64_t block, QueryFactors& queries);
+
+// Where to split a chunk of whole blocks.
+inline int64_t half_of_blocks(int64_t rows, int64_t block) {
+  return rows / block / 2 * block;
+}
 
 // Expresses the state relative to the chunk's peak.
 void decay_state(const KeyFactors& keys, HeadState& state);
@@ -65,6 +72,7 @@ void attend_token(const float* log_q,  // [heads, M]
                   const float* log_k,  // [M]
                   const float* v,      // [D]
                   HeadState& state, float* scratch,
-                  float* out);  // [heads, D]
+                  float* out,                               // [heads, D]
+                  float* log_sum, int64_t log_sum_stride);  // one a head, or null
 
 }  // namespace dofla::cpu

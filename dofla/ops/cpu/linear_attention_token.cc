@@ -1,4 +1,6 @@
 // The recurrent form: one token, one pass over the state.
+#include <cmath>
+
 #include "dofla/ops/cpu/linear_attention_chunk.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -70,7 +72,8 @@ HWY_INLINE void sweep(const Token& token, const float* v, const HeadState& state
 }
 
 void AttendToken(const float* log_q, int64_t heads, const float* log_k, const float* v,
-                 HeadState& state, float* scratch, float* out) {
+                 HeadState& state, float* scratch, float* out, float* log_sum,
+                 int64_t log_sum_stride) {
   const int64_t count = state.count;
   float* decay = scratch;
   float* key = scratch + count;
@@ -93,7 +96,8 @@ void AttendToken(const float* log_q, int64_t heads, const float* log_k, const fl
 
   const Token token{decay, key, query};
   for (int64_t head = 0; head < heads; ++head, log_q += count, out += state.width) {
-    const Vector down = hn::Set(Floats(), largest_sum(log_q, state.log_max, count));
+    const float shift = largest_sum(log_q, state.log_max, count);
+    const Vector down = hn::Set(Floats(), shift);
     map(
         count, query, [&](Vector q, Vector top) { return exp(hn::Sub(hn::Add(q, top), down)); },
         log_q, fixed(state.log_max));
@@ -101,6 +105,7 @@ void AttendToken(const float* log_q, int64_t heads, const float* log_k, const fl
         count, hn::Zero(Floats()), 0.0f,
         [](Vector acc, Vector q, Vector a) { return hn::MulAdd(q, a, acc); }, fixed(query),
         fixed(state.a)));
+    if (log_sum != nullptr) log_sum[head * log_sum_stride] = shift + std::log(denominator);
     if (head == 0)
       sweep<true>(token, v, state, 1.0f / denominator, out);
     else
@@ -118,8 +123,10 @@ namespace dofla::cpu {
 HWY_EXPORT(AttendToken);
 
 void attend_token(const float* log_q, int64_t heads, const float* log_k, const float* v,
-                  HeadState& state, float* scratch, float* out) {
-  HWY_DYNAMIC_DISPATCH(AttendToken)(log_q, heads, log_k, v, state, scratch, out);
+                  HeadState& state, float* scratch, float* out, float* log_sum,
+                  int64_t log_sum_stride) {
+  HWY_DYNAMIC_DISPATCH(AttendToken)
+  (log_q, heads, log_k, v, state, scratch, out, log_sum, log_sum_stride);
 }
 
 }  // namespace dofla::cpu

@@ -23,6 +23,7 @@ struct Head {
   float* out;      // row t at out + t · out_stride
   int64_t out_stride;
   int64_t queries, keys, size;
+  float* log_sum;  // [T], or null
 };
 
 struct Scratch {
@@ -67,7 +68,10 @@ void attend_tile(const Head& head, int64_t first_query, int64_t count, Scratch& 
   for (int64_t r = 0; r < count; ++r) {
     float* to = head.out + (first_query + r) * head.out_stride;
     std::copy_n(scratch.sums.data() + r * size, size, to);
-    scale_row(1 / scratch.total[static_cast<size_t>(r)], size, to);
+    const float total = scratch.total[static_cast<size_t>(r)];
+    scale_row(1 / total, size, to);
+    if (head.log_sum != nullptr)
+      head.log_sum[first_query + r] = scratch.largest[static_cast<size_t>(r)] + std::log(total);
   }
 }
 
@@ -78,18 +82,22 @@ void attend_one(const Head& head, Scratch& scratch) {
   float* scores = scratch.scores.data();
   for (int64_t j = 0; j < head.keys; ++j)
     scores[j] = scale * dot(head.q, head.k + j * head.size, head.size);
-  const float total = exp_and_sum(row_max(scores, head.keys), head.keys, scores);
+  const float largest = row_max(scores, head.keys);
+  const float total = exp_and_sum(largest, head.keys, scores);
+  if (head.log_sum != nullptr) *head.log_sum = largest + std::log(total);
   std::fill_n(head.out, head.size, 0.0f);
   for (int64_t j = 0; j < head.keys; ++j)
     add_scaled(head.v + j * head.size, scores[j] / total, head.size, head.out);
 }
 
 void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,
-                       const Tensor& past, Tensor& out, Tensor*) {
+                       const Tensor& past, Tensor& out, Tensor* log_sum) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), size = q.size(3);
   const int64_t kv_heads = k.size(1), capacity = k.size(2);
   const int64_t tiles = (tokens + kQueryTile - 1) / kQueryTile;
   float* to = out.data<float>();
+  if (log_sum != nullptr) *log_sum = Tensor({batch, heads, tokens});
+  float* sums = log_sum == nullptr ? nullptr : log_sum->data<float>();
   parallel_for(batch * heads * tiles, [&](int64_t task) {
     thread_local Scratch scratch;
     // Late tiles see more keys: they go first, so that the cores finish together.
@@ -103,7 +111,8 @@ void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
                        .out_stride = heads * size,
                        .queries = tokens,
                        .keys = past.defined() ? past.data<int64_t>()[b] + tokens : keys,
-                       .size = size};
+                       .size = size,
+                       .log_sum = sums == nullptr ? nullptr : sums + (b * heads + h) * tokens};
     if (tokens == 1) return attend_one(head, scratch);
     const int64_t first = tile * kQueryTile;
     attend_tile(head, first, std::min(kQueryTile, tokens - first), scratch);

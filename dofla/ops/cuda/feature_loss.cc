@@ -20,8 +20,6 @@ PairLoss pair_loss(FeatureLossKind kind) {
 
 FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& features,
                          const FeatureLossOptions& options, const Tensor& rest) {
-  require(!rest.defined() && options.block == 1,
-          "feature loss: blocks and a rest are not on the GPU yet, move q and k to the CPU");
   const FeatureLossProblem problem = {.batch = q.size(0),
                                       .heads = q.size(1),
                                       .key_heads = k.size(1),
@@ -32,11 +30,14 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
                                       .element = element_of(q),
                                       .loss = pair_loss(options.kind),
                                       .causal = options.mask == PairMask::kCausal,
+                                      .block = options.block,
+                                      .padded_rest = kPaddedRest,
                                       .sequence_scale = options.scale == L2Scale::kSequence,
                                       .subtract_norm = features.subtract_norm};
   const FeatureLossInputs inputs = {heads_of(q),        heads_of(k),
                                     floats(features.z), floats(features.log_alpha),
-                                    floats(features.u), floats(features.norm_weight)};
+                                    floats(features.u), floats(features.norm_weight),
+                                    floats(rest)};
   int64_t bytes = 0;
   cuda_check(feature_loss_workspace(problem, inputs, &bytes), "feature loss");
   const Device& device = q.device();

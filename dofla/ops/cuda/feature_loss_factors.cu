@@ -187,9 +187,12 @@ struct FactorBlock : LogFeatures<kParts, kWidth> {
       }
       const int row = 16 * warp + 8 * r + lane / 4;
       if (lane % 4 != 0 || row >= rows) continue;
-      side.peaks[this->peak_row + token + row] = top[r] - norm[r];
-      if (!keys && plan.row_sums_from_features())
-        work.earlier[this->peak_row + token + row] = fmaxf(kNothing, earlier[r].log() + 2 * kLift);
+      const int64_t at = this->peak_row + token + row;
+      const float peak = top[r] - norm[r];
+      side.peaks[at] = peak;
+      if (keys || !plan.row_sums_from_features()) continue;
+      if (work.rest != nullptr) earlier[r].add(kLog2E * work.rest[at] - peak);
+      work.earlier[at] = fmaxf(kNothing, earlier[r].log() + 2 * kLift);
     }
   }
 };

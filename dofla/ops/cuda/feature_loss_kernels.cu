@@ -72,7 +72,8 @@ cudaError_t lay_out(const FeatureLossProblem& problem, const FeatureLossInputs& 
   if (p.batch < 1 || p.batch > 4096 || p.heads < 1 || p.heads > kMostHeads || p.key_heads < 1 ||
       p.heads % p.key_heads != 0 || (p.sharing != 1 && p.sharing != p.heads / p.key_heads) ||
       p.width < 1 || p.width > kWidestHead || !in_int(p.batch * p.heads) || p.tokens < 1 ||
-      p.tokens > (1 << 24))
+      p.tokens > (1 << 24) || p.block < 1 || kTile % p.block != 0 || p.tokens % p.block != 0 ||
+      (p.block != 1 && !p.causal))
     return cudaErrorInvalidValue;
   Device device;
   const cudaError_t status = current_device(&device);
@@ -87,6 +88,8 @@ cudaError_t lay_out(const FeatureLossProblem& problem, const FeatureLossInputs& 
   plan.tiles = (plan.tokens + kTile - 1) / kTile;
   plan.pairs = (plan.tiles + 1) / 2;
   plan.causal = p.causal;
+  plan.block = static_cast<int>(p.block);
+  plan.padded_rest = p.padded_rest;
   plan.sequence_scale = p.loss == PairLoss::kL2 && p.sequence_scale;
   plan.subtract_norm = p.subtract_norm;
   plan.untied = inputs.u != nullptr;
@@ -148,6 +151,7 @@ Workspace arrange(const Layout& layout, const FeatureLossProblem& problem,
                   const FeatureLossInputs& inputs, Pieces& pieces) {
   const Plan& plan = layout.plan;
   Workspace work{};
+  work.rest = inputs.rest;
   work.heads = pieces.allocate<HeadPlan>(plan.heads);
   work.next_item = pieces.allocate<int>(2);
   work.offsets = pieces.allocate<float>(plan.padded_total);

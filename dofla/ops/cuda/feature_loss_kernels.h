@@ -20,7 +20,9 @@ struct FeatureLossProblem {
   const int64_t* counts;  // [H / sharing] on the host: M of every head that has features
   Element element;        // of q and k
   PairLoss loss;
-  bool causal;          // key j ≤ query i; else all pairs
+  bool causal;          // query i sees the keys up to the end of its block; else all pairs
+  int64_t block;        // a divisor of 64 and of the tokens; 1 unless causal
+  float padded_rest;    // rows with a rest of at least this are padding
   bool sequence_scale;  // of l2: s from each head and sequence (L2Scale::kSequence), or 1
   bool subtract_norm;   // of the features
 };
@@ -32,6 +34,7 @@ struct FeatureLossInputs {
   const float* log_alpha;    // [ΣM]
   const float* u;            // [sharing · ΣM, D] of untied features, or null
   const float* norm_weight;  // [Hkv] of untied features, or null
+  const float* rest;         // [B, H, T]: ln of what rows hold beside their pairs, or null
 };
 
 struct FeatureLossOutputs {

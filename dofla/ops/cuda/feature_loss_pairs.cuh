@@ -25,6 +25,7 @@ struct PairBlock {
   float query_peak[2];                                // l2
   float log_scale, largest_teacher, largest_student;  // l2
   bool needs_scale;
+  bool is_padding[2], any_padding;  // l2: rows that count for nothing; whether the warp has any
 
   __device__ PairBlock(const PairTask& task, PairState& state) : at(task, state) {}
 
@@ -91,8 +92,8 @@ struct PairBlock {
       for (int r = 0; r < 2; ++r)
         rows[r] = {log_scale, query_peak[r] - 2 * kLift - log_scale, 0.0f};
     }
-    const bool vanished = any_vanished(product);
-    if (!vanished && !at.at_edge()) {
+    const bool vanished = any_vanished(product), excluded = !kNormalised && any_padding;
+    if (!vanished && !excluded && !at.at_edge()) {
       store_weights<true>(teacher, product, stage, sums);
       return;
     }
@@ -150,8 +151,29 @@ struct PairBlock {
     } else {
       __syncthreads();
     }
-    loss += kLoss == PairLoss::kSoftmax ? kLn2 * sums.loss : sums.loss;
+    add_loss(sums);
     return true;
+  }
+
+  __device__ __forceinline__ void add_loss(const PairSums& sums) {
+    loss += kLoss == PairLoss::kSoftmax ? kLn2 * sums.loss : sums.loss;
+  }
+
+  // The rows' statistics are complete.
+  __device__ __forceinline__ void finish_sums() {
+    sums_of_rows.finish(at, rows);
+    PairSums of_rest;
+    sums_of_rows.add_rest(at, rows, of_rest);
+    add_loss(of_rest);
+  }
+
+  // Rows of padding are masked where no normaliser makes their pairs vanish.
+  __device__ __forceinline__ void mask_padding(Tile& product) const {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (is_padding[e / 2]) product[n][e] = -1;
   }
 
   // Computes the weights of a tile of pairs. False if they have to be computed again.
@@ -164,6 +186,7 @@ struct PairBlock {
       at.multiply_teacher(teacher, stage);
       at.multiply_student(product, stage);
       if (at.at_edge()) at.mask(product, -1);
+      if (!kNormalised && any_padding) mask_padding(product);
       if (kNormalised || round >= 0) {
         weigh(teacher, product, stage, sums);
         return;
@@ -188,7 +211,11 @@ struct PairBlock {
     if constexpr (kNormalised) {
       sums_of_rows.start(at);
     } else {
-      for (int r = 0; r < 2; ++r) query_peak[r] = at.row_value(at.task.work.side[0].peaks, r);
+      for (int r = 0; r < 2; ++r) {
+        query_peak[r] = at.row_value(at.task.work.side[0].peaks, r);
+        is_padding[r] = at.is_padding(r);
+      }
+      any_padding = __any_sync(0xffffffffu, is_padding[0] || is_padding[1]);
     }
     __syncthreads();
     at.fetch_queries();
@@ -206,7 +233,7 @@ struct PairBlock {
       if (at.task.stages == 2 && step + 1 < steps) fetch(step + 1, stage ^ 1);
       if (step < first_pass) {
         sums_of_rows.add_tile(at, stage);
-        if (step == first_pass - 1) sums_of_rows.finish(at, rows);
+        if (step == first_pass - 1) finish_sums();
         continue;
       }
       while (!compute_weights(stage)) continue;

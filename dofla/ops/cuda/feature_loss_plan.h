@@ -82,7 +82,9 @@ struct Plan {
   int tiles, pairs;  // of 64 queries; of tiles
   int wide_window, narrow_items, wide_items;
   int sharing;  // query heads that share features
+  int block;    // queries that see the same keys, a power of two
   bool causal, sequence_scale, subtract_norm, untied;
+  float padded_rest;
   PairLoss loss;
 
   // The softmax loss needs no pass over the pairs for the row sums of K̂: they are products of
@@ -115,6 +117,7 @@ cudaError_t with_tiling(const Plan& plan, const Body& body) {
 }
 
 struct Workspace {
+  const float* rest;     // [B, H, T], natural logarithms, or null
   HeadPlan* heads;       // [H]
   int* next_item;        // [2]: of narrow and of wide heads
   float* offsets;        // [padded ΣM]: ½ (log α − log M)
@@ -122,7 +125,7 @@ struct Workspace {
   float* balance_parts;  // [2 · sampled sequences, padded ΣM]: of queries, then of keys
   float* key_sums;     // [B, tiles, padded ΣM]: log Σ_j φ̃_m(k_j) over the keys of a tile, then
                        // over those of all tiles before it (over all keys without a mask)
-  float* earlier;      // [B, H, T]: log Σ_j of the products with those keys
+  float* earlier;      // [B, H, T]: log Σ_j of the products with those keys, and of the rest
   float* some_logits;  // [B, H]: the largest log K of sampled pairs, the first scale of l2
   __nv_bfloat16* x_parts[2];  // q and k as bf16 parts, where they have to be copied
   Side side[2];               // queries, keys

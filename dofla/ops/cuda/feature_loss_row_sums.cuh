@@ -20,14 +20,41 @@ struct RowSums {
     return kLoss == PairLoss::kAttentionMse || (at.plan.causal && tile == at.row_tile);
   }
 
+  // Of the lanes that share a row, the one that counts what the row holds beside its pairs.
+  __device__ __forceinline__ static bool is_first(const Tiles& at) {
+    return at.c == 0 && at.group == 0;
+  }
+
   __device__ __forceinline__ void start(const Tiles& at) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       statistics[r] = {};
+      if (at.task.work.rest != nullptr) {
+        const float rest = at.rest_of(r), once = is_first(at) && rest > kNothing ? 1.0f : 0.0f;
+        statistics[r].top = rest;
+        statistics[r].sum = once;
+        if constexpr (kLoss == PairLoss::kAttentionMse) {
+          statistics[r].top_hat = at.rest_hat_of(r);
+          statistics[r].sum_hat = statistics[r].cross = statistics[r].square = once;
+        }
+      }
       if constexpr (kLoss == PairLoss::kSoftmax) {
         statistics[r].top_hat = at.row_value(at.task.work.earlier, r);
-        statistics[r].sum_hat = at.c == 0 && at.group == 0 ? 1.0f : 0.0f;
+        statistics[r].sum_hat = is_first(at) ? 1.0f : 0.0f;
       }
+    }
+  }
+
+  // What the rest itself adds to the loss of the lane's rows, once their terms are known.
+  __device__ __forceinline__ void add_rest(const Tiles& at, const RowTerms (&rows)[2],
+                                           PairSums& sums) const {
+    if (at.task.work.rest == nullptr || !is_first(at)) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float rest = at.rest_of(r);
+      const bool exists = at.row_tile * kTile + at.row_of(2 * r) < at.plan.tokens;
+      if (exists && rest > kNothing && !at.is_padding(r))
+        pair_weight<kLoss>(rest, 1.0f, 1.0f, at.rest_hat_of(r) + rows[r].student, rows[r], sums);
     }
   }
 

@@ -24,6 +24,7 @@ __global__ __launch_bounds__(kFactorThreads) void some_logits_kernel(
   multiply_rows<kParts, kParts, Rows::kWidthTiles>(
       products, TileParts{0, Rows::kPartBytes}, 16 * queries.warp,
       TileParts{Rows::kRows, Rows::kPartBytes}, 0, sideways(), plan.width16());
+  const float* rest = work.rest == nullptr ? nullptr : work.rest + queries.peak_row;
   float top = kNothing;
 #pragma unroll
   for (int n = 0; n < 8; ++n)
@@ -31,7 +32,8 @@ __global__ __launch_bounds__(kFactorThreads) void some_logits_kernel(
     for (int e = 0; e < 4; ++e) {
       const int query = 16 * queries.warp + queries.lane / 4 + e / 2 * 8;
       const int key = 8 * n + queries.lane % 4 * 2 + e % 2;
-      if (query < rows && key < rows && (!plan.causal || key <= query))
+      if (query < rows && key < rows && (!plan.causal || key <= query) &&
+          (rest == nullptr || rest[query * step] < plan.padded_rest))
         top = fmaxf(top, products[n][e]);
     }
 #pragma unroll

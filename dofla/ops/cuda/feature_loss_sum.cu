@@ -18,6 +18,7 @@ __global__ void loss_kernel(Plan plan, Workspace work, double* per_head) {
     const int first = head.first_item + b * plan.pairs;
     float scale = work.results[first].log_wanted;
     for (int i = 1; i < plan.pairs; ++i) scale = fmaxf(scale, work.results[first + i].log_wanted);
+    if (scale < kNothing / 1024) scale = kInfinity;  // only padding asked: all weights are 0
     double sum = 0;
     for (int i = 0; i < plan.pairs; ++i)
       sum += work.results[first + i].loss * exp2(2.0 * (work.results[first + i].log_scale - scale));

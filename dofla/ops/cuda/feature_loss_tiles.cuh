@@ -61,6 +61,17 @@ struct PairTiles {
     return values[(int64_t{item.b} * plan.heads + item.h) * plan.tokens + query];
   }
 
+  // The rest of the row, as the teacher's logit and as log₂ S + the key's peak of a pair would be.
+  __device__ __forceinline__ float rest_of(int r) const {
+    return fmaxf(kNothing, kLog2E * row_value(task.work.rest, r));
+  }
+  __device__ __forceinline__ float rest_hat_of(int r) const {
+    return rest_of(r) - row_value(task.work.side[0].peaks, r) + 2 * kLift;
+  }
+  __device__ __forceinline__ bool is_padding(int r) const {
+    return task.work.rest != nullptr && row_value(task.work.rest, r) >= plan.padded_rest;
+  }
+
   __device__ __forceinline__ void fetch_rows(int side, int tile, uint32_t to) const {
     const Side& from = task.work.side[side];
     const int token = tile * kTile, count = min(kTile, plan.tokens - token);
@@ -178,7 +189,9 @@ struct PairTiles {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int query = row_tile * kTile + row_of(e);
-      const int last = query >= plan.tokens ? -1 : plan.causal ? query : plan.tokens - 1;
+      const int last = query >= plan.tokens ? -1
+                       : plan.causal        ? query | (plan.block - 1)
+                                            : plan.tokens - 1;
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n)
         if (key_tile * kTile + key_of(4 * n + e) > last) tile[n][e] = with;

@@ -26,7 +26,8 @@ Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState* state, int64_t, Tensor* log_sum) {
+                        LinearAttentionState* state, int64_t, Tensor* log_sum, int64_t block) {
+  require(block == 1, "linear attention: blocks of {} keys on a GPU are not there yet", block);
   if (q.size(2) == 1 && state != nullptr && log_sum == nullptr)
     return step(q, k, v, features, *state, false);
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
@@ -48,11 +49,11 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
                                                    const Tensor& v, const Features& features,
                                                    const Tensor& grad_out, int64_t chunk,
                                                    const AttentionTape& known,
-                                                   const GradientBuffers& given) {
+                                                   const GradientBuffers& given, int64_t block) {
   const GradientBuffers buffers = allocate_missing(given, q, k);
   AttentionTape tape = known;
   if (!tape.log_sum.defined())
-    tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum);
+    tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum, block);
   LinearAttentionGradients gradients = {buffers.q, buffers.k, buffers.v, gradients_like(features)};
   const LinearAttentionShape shape = shape_of(q, k);
   const LinearAttentionFeatures on_gpu = kernel_features(features);

@@ -1,0 +1,80 @@
+#include "cli/exact_keys_option.h"
+
+#include "cli/choice_option.h"
+#include "cli/usage_error.h"
+
+namespace dofla::cli {
+
+void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& excluded) {
+  const ExactKeys defaults;
+  CLI::Option* keys =
+      app.add_option(
+             "--keys", keys_,
+             "keys that a key head keeps exact: the first, the newest and the most attended\n"
+             "lately; what leaves goes to the features (left out: none)")
+          ->type_name("K")
+          ->check(whole_between(1, 1 << 20));
+  CLI::Option* window =
+      app.add_option("--window", window_, "the same as --keys K --policy recent: the newest keys")
+          ->type_name("K")
+          ->check(whole_between(1, 1 << 20))
+          ->excludes(keys);
+  std::vector<CLI::Option*> options = {keys, window};
+  options.push_back(
+      app.add_option("--sinks", sinks_,
+                     fmt::format("of them the first tokens, which always stay (left out: {})",
+                                 defaults.sinks))
+          ->type_name("S")
+          ->check(whole_between(0, 1 << 20)));
+  options.push_back(add_choice(app, "--policy", policy_,
+                               fmt::format("which keys stay (left out: {})", name(defaults.policy)))
+                        ->excludes(window));
+  options.push_back(
+      app.add_option("--recent", recent_,
+                     fmt::format("the newest, which stay until others have come (left out: {})",
+                                 defaults.recent))
+          ->type_name("R")
+          ->check(whole_between(1, 1 << 20)));
+  options.push_back(
+      app.add_option("--block", block_,
+                     fmt::format("keys that leave together, a divisor of 64: fewer use the memory\n"
+                                 "better, more are faster (left out: {})",
+                                 defaults.block))
+          ->type_name("B")
+          ->check(whole_between(1, 64)));
+  for (CLI::Option* option : options)
+    for (CLI::Option* other : excluded) option->excludes(other);
+}
+
+void ExactKeysOption::add_keep(CLI::App& app, CLI::Option* excluded) {
+  app.add_option("--keep", keep_,
+                 "layers that keep their softmax attention and its cache, such as 1,10")
+      ->delimiter(',')
+      ->type_name("L")
+      ->check(whole_from(1))
+      ->excludes(excluded);
+}
+
+std::optional<ExactKeys> ExactKeysOption::value() const {
+  if (!given()) {
+    if (sinks_ || recent_ || block_ || policy_)
+      throw UsageError(
+          "--sinks, --policy, --recent and --block are of exact keys: give --keys too");
+    return std::nullopt;
+  }
+  ExactKeys exact;
+  exact.keys = keys_.value_or(window_.value_or(0));
+  exact.policy = policy_.value_or(window_ ? KeyPolicy::kRecent : exact.policy);
+  exact.sinks = sinks_.value_or(exact.sinks);
+  exact.recent = recent_.value_or(exact.recent);
+  exact.block = block_.value_or(exact.block);
+  return exact;
+}
+
+std::vector<int64_t> ExactKeysOption::keep() const {
+  std::vector<int64_t> layers;
+  for (const int64_t layer : keep_) layers.push_back(layer - 1);
+  return layers;
+}
+
+}  // namespace dofla::cli

@@ -1,0 +1,26 @@
+// The exact keys of every layer of a model, as plans and students keep them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dofla/core/json.h"
+#include "dofla/ops/exact_keys.h"
+
+namespace dofla {
+
+// One a layer; or none at all, where no layer has any.
+using ExactKeySet = std::vector<ExactKeys>;
+
+ExactKeys exact_keys_of(const ExactKeySet& set, size_t layer);
+
+// A list with {"keys","sinks","recent","block","policy","decay"} or null for every layer.
+Json to_json(const ExactKeySet& set);
+// Throws Error "where: …" on what is not such a list for so many layers, or holds numbers that no
+// cache can have.
+ExactKeySet read_exact_keys(const Json& json, int64_t layers, const std::string& where);
+
+// What a sequence takes in all layers together.
+int64_t exact_key_bytes(const ExactKeySet& set, int64_t key_heads, int64_t width);
+
+}  // namespace dofla

@@ -1,0 +1,122 @@
+#include "dofla/linear/hybrid_attention.h"
+
+#include <algorithm>
+
+#include "dofla/linear/linear_attention.h"
+#include "dofla/linear/sequence_rows.h"
+#include "dofla/model/softmax_attention.h"
+#include "dofla/ops/heads.h"
+
+namespace dofla {
+namespace {
+
+struct HybridState : AttentionState {
+  HybridAttentionState tensors;  // empty until the first token tells the batch size
+
+  int64_t bytes() const override { return tensors.k.defined() ? tensors.bytes() : 0; }
+
+  std::unique_ptr<AttentionState> gather(std::span<const Sequence> sequences) const override {
+    const auto rows_of = [&](auto part) {
+      return gather_sequences(sequences, [&](const AttentionState& state) {
+        return part(dynamic_cast<const HybridState&>(state).tensors);
+      });
+    };
+    using State = HybridAttentionState;
+    auto out = std::make_unique<HybridState>();
+    if (sequences.empty() || !tensors.k.defined()) return out;
+    out->tensors = {rows_of([](const State& state) { return state.k; }),
+                    rows_of([](const State& state) { return state.v; }),
+                    rows_of([](const State& state) { return state.score; }),
+                    {}};
+    if (tensors.left.a.defined())
+      out->tensors.left = {rows_of([](const State& state) { return state.left.log_max; }),
+                           rows_of([](const State& state) { return state.left.a; }),
+                           rows_of([](const State& state) { return state.left.b; })};
+    return out;
+  }
+};
+
+// Token t of every head.
+Tensor token_of(const Tensor& heads, int64_t t) {
+  return contiguous_heads(heads.view({heads.size(0), heads.size(1), 1, heads.size(3)},
+                                     t * heads.step(2),
+                                     {heads.step(0), heads.step(1), heads.step(2), 1}));
+}
+
+// How many tokens every sequence has seen when `more` have come, [B] on the device of the heads.
+Tensor tokens_seen(const Past& past, int64_t more, const Tensor& like) {
+  if (past.tokens.defined() && more == 0) return past.tokens;
+  Tensor seen({like.size(0)}, DType::kI64);
+  if (past.tokens.defined())
+    seen.assign(past.tokens);
+  else
+    std::fill_n(seen.data<int64_t>(), seen.count(), past.most);
+  for (int64_t b = 0; b < seen.count(); ++b) seen.data<int64_t>()[b] += more;
+  return seen.to(like.device());
+}
+
+}  // namespace
+
+HybridAttention::HybridAttention(const ModelConfig& config, Features features,
+                                 const ExactKeys& exact)
+    : key_heads_(config.kv_heads),
+      head_size_(config.head_size),
+      features_(std::move(features)),
+      exact_(exact) {
+  require_valid(exact_);
+}
+
+std::unique_ptr<AttentionState> HybridAttention::new_state() const {
+  return std::make_unique<HybridState>();
+}
+
+bool HybridAttention::reserve(AttentionState& state, int64_t batch, int64_t, DType type,
+                              const Device& device) const {
+  HybridAttentionState& tensors = dynamic_cast<HybridState&>(state).tensors;
+  if (tensors.k.defined()) return false;
+  tensors =
+      new_hybrid_attention_state(batch, key_heads_, head_size_, type, device, features_, exact_);
+  return true;
+}
+
+Tensor HybridAttention::forward(const Heads& heads, const Past& past, AttentionTape* tape) const {
+  const auto& [q, k, v] = heads;
+  if (past.state == nullptr) return hybrid_attention(q, k, v, features_, exact_, nullptr, 0, tape);
+  reserve(*past.state, k.size(0), 0, k.dtype(), k.device());
+  HybridAttentionState& state = dynamic_cast<HybridState&>(*past.state).tensors;
+  const int64_t tokens = q.size(2);
+  if (tokens == 1)
+    return hybrid_attention_step(q, k, v, features_, exact_, state, tokens_seen(past, 0, q));
+  if (past.equal) return hybrid_attention(q, k, v, features_, exact_, &state, past.most);
+  // Sequences of different lengths evict at different tokens.
+  Tensor out({q.size(0), q.size(1), tokens, q.size(3)}, q.dtype(), q.device());
+  for (int64_t t = 0; t < tokens; ++t) {
+    const Tensor one =
+        hybrid_attention_step(token_of(q, t), token_of(k, t), token_of(v, t), features_, exact_,
+                              state, tokens_seen(past, t, q));  // [B, 1, H, D]
+    Tensor place = out.view({q.size(0), q.size(1), 1, q.size(3)}, t * q.size(3),
+                            {out.step(0), out.step(1), out.step(2), 1});
+    copy_heads(one.reshape({q.size(0), q.size(1), 1, q.size(3)}), place);
+  }
+  Tensor rows({q.size(0), tokens, q.size(1), q.size(3)}, q.dtype(), q.device());
+  Tensor to = rows.view(out.shape(), 0, {rows.step(0), rows.step(2), rows.step(1), 1});
+  copy_heads(out, to);
+  return rows;
+}
+
+AttentionGradients HybridAttention::backward(const Heads& heads, const AttentionTape& tape,
+                                             const Tensor& grad_out,
+                                             const GradientBuffers& buffers) const {
+  LinearAttentionGradients gradients = hybrid_attention_backward(
+      heads.q, heads.k, heads.v, features_, exact_, grad_out, tape, buffers);
+  return {gradients.q, gradients.k, gradients.v, gradients.features};
+}
+
+std::unique_ptr<Attention> make_attention(const ModelConfig& config, const Features& features,
+                                          const ExactKeys& exact) {
+  if (!exact.empty()) return std::make_unique<HybridAttention>(config, features, exact);
+  if (!features.empty()) return std::make_unique<LinearAttention>(features);
+  return std::make_unique<SoftmaxAttention>(config);
+}
+
+}  // namespace dofla
