@@ -33,13 +33,13 @@ struct HybridStepArguments {
 
 // Lists of the block, all in the order of the cache.
 struct StepLists {
-  uint32_t* rated;   // [K, in fours]
-  float* logits[2];  // [K]: of a query head and of the next
-  float* score;      // [K]
-  float* attended;   // [K]: by all query heads
-  int* leaves;       // [K]
-  int* staying;      // [K]: where those that stay are
-  int* leaving;      // [block]
+  uint32_t* rated;  // [K, in fours]
+  float* logits;    // [2, K]: of a query head and of the next
+  float* score;     // [K]
+  float* attended;  // [K]: by all query heads
+  int* leaves;      // [K]
+  int* staying;     // [K]: where those that stay are
+  int* leaving;     // [block]
 };
 inline size_t list_bytes(int limit, int block) {
   return static_cast<size_t>(in_fours(limit) + 6 * limit + block) * 4;
@@ -47,9 +47,8 @@ inline size_t list_bytes(int limit, int block) {
 __device__ __forceinline__ StepLists step_lists(int limit) {
   StepLists s;
   s.rated = reinterpret_cast<uint32_t*>(shared_memory());
-  s.logits[0] = reinterpret_cast<float*>(s.rated + in_fours(limit));
-  s.logits[1] = s.logits[0] + limit;
-  s.score = s.logits[1] + limit;
+  s.logits = reinterpret_cast<float*>(s.rated + in_fours(limit));
+  s.score = s.logits + 2 * limit;
   s.attended = s.score + limit;
   s.leaves = reinterpret_cast<int*>(s.attended + limit);
   s.staying = s.leaves + limit;

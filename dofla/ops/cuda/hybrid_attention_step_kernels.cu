@@ -41,11 +41,12 @@ __global__ void __launch_bounds__(kHybridThreads)
   const bool any_left = a.has_features && past >= a.limit;
   for (int i = 0; i < a.group; ++i) {
     const int head = key_head * a.group + i, buffer = i % 2;
+    float* logits = s.logits + buffer * a.limit;
     const float4 q = load_token(head_of<T>(a.q, b, head), Step::column(), a.width);
     Found found;
     // The norm that the features leave out, added to the keys instead: the ratio is the same.
     const float norm = over_lanes<kLanes>(dot(q, q)) * a.norm_scale;
-    step.look_at_keys(q, any_left ? norm : 0.0f, held, s.logits[buffer], found);
+    step.look_at_keys(q, any_left ? norm : 0.0f, held, logits, found);
     const float weight = over_rows<kLanes>(found.weight);
     if (threadIdx.x % 32 == 0) key_totals[buffer][threadIdx.x / 32] = {found.shift, weight};
     if (any_left) step.look_at_state(head, q, found);
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kHybridThreads)
     __syncthreads();  // of two buffers one is still read while the other is written
     const int d = threadIdx.x;
     if (d < a.width) head_of<T>(a.out, b, head)[d] = from_float<T>(by_warps[buffer].attended(d));
-    add_attended(key_totals[buffer], s.logits[buffer], held, s.attended);
+    add_attended(key_totals[buffer], logits, held, s.attended);
   }
   if (!a.by_score) return;
   for (int p = threadIdx.x; p < held; p += kHybridThreads)
