@@ -13,6 +13,7 @@ namespace dofla::cuda {
 namespace {
 
 constexpr int kMostWarps = 4, kOtherTile = 32, kBlocks = kOtherTile / 8;
+constexpr int kTiles = kOtherTile / kRowTile;
 constexpr float kLog2E = 1.4426950408889634f;
 
 struct ExactBackwardArguments {
@@ -71,10 +72,9 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   for (int half = 0; half < 2; ++half) {
     const int query = mine.query + g + 8 * half;
     if (!mine.exists || query >= segment.queries) continue;
-    const int64_t row =
-        (int64_t{b} * a.key_heads * a.group + head) * a.tokens + segment.first + query;
-    log[half] = a.log_sum[row];
-    e[half] = a.e[row];
+    const int64_t of_all = int64_t{b} * a.key_heads * a.group + head;
+    const int64_t row = of_all * a.tokens + segment.first + query;
+    log[half] = a.log_sum[row], e[half] = a.e[row];
   }
   wait_for_copies<0>();
   __syncthreads();
@@ -120,13 +120,14 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   const int b = blockIdx.y / a.key_heads, key_head = blockIdx.y % a.key_heads;
   const Segment segment = a.segments.at(blockIdx.y, n_segment);
   const int first = a.blocks.chunk() * kOwnTile;
+  if (first >= segment.count()) return;
   T* shared = reinterpret_cast<T*>(shared_memory());
   const Rows keys{shared}, values{shared + kOwnTile * kStride};
   const auto stage = [&](int pass, int which) {
     return Rows{shared + (2 * kOwnTile + (pass % 2 * 2 + which) * kOtherTile) * kStride};
   };
   const auto load_queries = [&](int pass) {
-    const int tile = pass * (kOtherTile / kRowTile);
+    const int tile = pass * kTiles;
     load_segment_queries<T, kWidth>(stage(pass, 0), kOtherTile, segment, a.group, tile, a.q, b,
                                     key_head, a.width, a.packed);
     load_segment_queries<T, kWidth>(stage(pass, 1), kOtherTile, segment, a.group, tile, a.g, b,
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const int column = 8 * n + 2 * c + j;
-          const QueryRow at = query_row(segment, a.group, pass * (kOtherTile / kRowTile), column);
+          const QueryRow at = query_row(segment, a.group, pass * kTiles, column);
           const float log = other_log[pass % 2][column], e = other_e[pass % 2][column];
 #pragma unroll
           for (int half = 0; half < 2; ++half)
@@ -232,36 +233,36 @@ __global__ void __launch_bounds__(32 * kMostWarps)
 
 template <class T, int kWidth>
 cudaError_t launch_roles(const ExactKeysShape& s, ExactBackwardArguments a, cudaStream_t stream) {
-  const auto run = [&](auto kernel, int warps, int own_rows, SegmentBlocks blocks) {
+  const auto run = [&](auto kernel, int warps, SegmentBlocks blocks) {
     a.blocks = blocks;
-    const size_t rows = static_cast<size_t>(2 * own_rows + 4 * kOtherTile);
-    return launch(kernel, grid_of(s, blocks), 32 * warps, rows * (kWidth + 8) * sizeof(T), stream,
-                  a);
+    const size_t bytes = (2 * warps * kRowTile + 4 * kOtherTile) * (kWidth + 8) * sizeof(T);
+    return launch(kernel, grid_of(s, blocks), 32 * warps, bytes, stream, a);
   };
   const int64_t full = std::min(s.limit, s.keys);
   const int warps = std::min(kMostWarps, row_tiles(s, s.block)), own = kRowTile * kMostWarps;
   cudaError_t status =
-      run(exact_query_gradients<T, kWidth>, warps, warps * kRowTile,
+      run(exact_query_gradients<T, kWidth>, warps,
           {chunks(row_tiles(s, full), warps), chunks(row_tiles(s, s.block), warps)});
+  if (status == cudaSuccess)
+    status =
+        run(exact_key_gradients<T, kWidth>, kMostWarps, {chunks(full, own), chunks(s.limit, own)});
   if (status != cudaSuccess) return status;
-  status = run(exact_key_gradients<T, kWidth>, kMostWarps, own,
-               {chunks(full, own), chunks(s.limit, own)});
-  if (status != cudaSuccess) return status;
-  return launch(sum_key_parts<T>,
-                dim3(static_cast<unsigned>(chunks(s.keys, kMostWarps)),
-                     static_cast<unsigned>(s.batch * s.key_heads)),
-                32 * kMostWarps, 0, stream, a);
+  const dim3 grid(static_cast<unsigned>(chunks(s.keys, kMostWarps)),
+                  static_cast<unsigned>(s.batch * s.key_heads));
+  return launch(sum_key_parts<T>, grid, 32 * kMostWarps, 0, stream, a);
 }
 
 int64_t part_rows(const ExactKeysShape& s) {
   return std::min(s.limit, s.keys) + s.times * s.limit;
 }
+int64_t part_bytes_of(const ExactKeysShape& s) {
+  return s.batch * s.key_heads * part_rows(s) * s.width * (s.element == Element::kF32 ? 4 : 2);
+}
 
 }  // namespace
 
 int64_t exact_attention_backward_workspace_bytes(const ExactKeysShape& s) {
-  const int64_t element = s.element == Element::kF32 ? 4 : 2;
-  return s.batch * (s.heads * s.queries * 4 + 2 * s.key_heads * part_rows(s) * s.width * element);
+  return 2 * part_bytes_of(s) + s.batch * s.heads * s.queries * 4;
 }
 
 cudaError_t launch_exact_attention_backward(const ExactKeysShape& s, const HeadRows& q,
@@ -282,10 +283,9 @@ cudaError_t launch_exact_attention_backward(const ExactKeysShape& s, const HeadR
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&
              in_packs(v, s.element, s.width) && in_packs(grad_out, s.element, s.width);
   a.packed_q = in_packs(gradients.q, s.element, s.width);
-  const int64_t part_elements = s.batch * s.key_heads * part_rows(s) * s.width;
-  const int64_t part_bytes = part_elements * (s.element == Element::kF32 ? 4 : 2);
-  a.part_k = workspace, a.part_v = static_cast<char*>(workspace) + part_bytes;
-  float* e = reinterpret_cast<float*>(static_cast<char*>(workspace) + 2 * part_bytes);
+  char* const parts = static_cast<char*>(workspace);
+  a.part_k = parts, a.part_v = parts + part_bytes_of(s);
+  float* e = reinterpret_cast<float*>(parts + 2 * part_bytes_of(s));
   a.log_sum = log_sum, a.e = e;
   const cudaError_t status = launch_row_dots(
       {s.element, s.batch, s.heads, s.heads, s.queries, s.width}, grad_out, out, e, stream);

@@ -8,7 +8,8 @@
 namespace dofla::cuda {
 namespace {
 
-constexpr int64_t kMostShared = 226 * 1024;  // of a block's 227, some for what is declared
+constexpr int64_t kMostShared =
+    225 * 1024;  // a block has 227 KiB, some of them for what is declared
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kChooserThreads, 1)

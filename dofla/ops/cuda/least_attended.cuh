@@ -47,6 +47,7 @@ __device__ __forceinline__ void part_by_leaving(const int* leaves, int limit, co
     const int x = inside ? item(p) : 0;
     const unsigned out = __ballot_sync(kWholeWarp, goes);
     const unsigned in = __ballot_sync(kWholeWarp, inside && !goes);
+    __syncwarp();
     if (goes)
       leave(leaving + __popc(out & before), x);
     else if (inside)
