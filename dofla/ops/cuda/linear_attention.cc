@@ -1,7 +1,7 @@
 #include "dofla/ops/linear_attention.h"
 
 #include "dofla/ops/cuda/head_tensors.h"
-#include "dofla/ops/cuda/linear_attention_kernels.h"
+#include "dofla/ops/cuda/linear_attention_tensors.h"
 
 namespace dofla::cuda {
 namespace {
@@ -13,15 +13,6 @@ LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, int64_t block = 
           "linear attention: blocks of {} keys for {} heads of width {} on a GPU: use blocks of {}",
           block, name(q.dtype()), q.size(3), linear_attention_chunk(shape));
   return shape;
-}
-
-LinearAttentionFeatures kernel_features(const Features& features) {
-  return {features.counts.data(), floats(features.z), floats(features.log_alpha),
-          features.subtract_norm, floats(features.u), floats(features.norm_weight)};
-}
-
-LinearAttentionSums sums_of(LinearAttentionState& state) {
-  return {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)};
 }
 
 Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,

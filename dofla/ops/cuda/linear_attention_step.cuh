@@ -95,6 +95,20 @@ struct DirectionAndSums {
   float4 z = {}, sums = {};
 };
 
+// Four coordinates of a row; those past its width are 0.
+__device__ __forceinline__ float4 load_four(const float* row, int d, int width, bool packed) {
+  if (packed) return d < width ? *reinterpret_cast<const float4*>(row + d) : float4{};
+  return make_float4(d < width ? row[d] : 0.0f, d + 1 < width ? row[d + 1] : 0.0f,
+                     d + 2 < width ? row[d + 2] : 0.0f, d + 3 < width ? row[d + 3] : 0.0f);
+}
+
+// Four numbers of a token's head.
+template <class T>
+__device__ __forceinline__ float4 load_token(const T* head, int d, int width) {
+  const auto at = [&](int i) { return i < width ? to_float(__ldcg(head + i)) : 0.0f; };
+  return make_float4(at(d), at(d + 1), at(d + 2), at(d + 3));
+}
+
 __device__ __forceinline__ void store_four(float* row, int d, int width, bool packed, float4 x) {
   if (packed) {
     if (d < width) *reinterpret_cast<float4*>(row + d) = x;
@@ -179,6 +193,24 @@ struct FeatureRound {
       if (row(i) < count) found.add(fast_exp(log_query[i] - found.shift), held[i].a, held[i].sums);
   }
 };
+
+// A round of 64 features.
+template <int kBlockThreads, int kLanes>
+using StepRound = FeatureRound<kBlockThreads, kLanes, 64 * kLanes / kBlockThreads>;
+
+// Features from `first` on among all, `own` on among the sums; `count` are left. The arguments of a
+// kernel have z, log_alpha, sums, width and packed.
+template <class Round, class Arguments>
+__device__ __forceinline__ void load_round(Round& round, const Arguments& a, int first, int64_t own,
+                                           int count) {
+  round.load_vectors(count, [&](int row, int column) {
+    const auto four = [&](const float* rows, int64_t r) {
+      return load_four(rows + r * a.width, column, a.width, a.packed);
+    };
+    return DirectionAndSums{four(a.z, first + row), four(a.sums.b, own + row)};
+  });
+  round.load_scalars(a.log_alpha + first, a.sums, own, count);
+}
 
 // Where the warps of a block put what they found, each of kLanes · 4 coordinates.
 template <int kWarps, int kLanes>

@@ -26,37 +26,6 @@ struct StepArguments {
   bool packed;  // rows of z, u and b come in float4
 };
 
-// Four coordinates of a row; those past its width are 0.
-__device__ __forceinline__ float4 load_four(const float* row, int d, int width, bool packed) {
-  if (packed) return d < width ? *reinterpret_cast<const float4*>(row + d) : float4{};
-  return make_float4(d < width ? row[d] : 0.0f, d + 1 < width ? row[d + 1] : 0.0f,
-                     d + 2 < width ? row[d + 2] : 0.0f, d + 3 < width ? row[d + 3] : 0.0f);
-}
-
-// 64 features at a time.
-template <int kLanes>
-using StepRound = FeatureRound<kThreads, kLanes, 64 * kLanes / kThreads>;
-
-// From `first` on among all features, `own` on among the sums; `count` are left.
-template <int kLanes>
-__device__ __forceinline__ void load_round(StepRound<kLanes>& round, const StepArguments& a,
-                                           int first, int64_t own, int count) {
-  round.load_vectors(count, [&](int row, int column) {
-    const auto four = [&](const float* rows, int64_t r) {
-      return load_four(rows + r * a.width, column, a.width, a.packed);
-    };
-    return DirectionAndSums{four(a.z, first + row), four(a.sums.b, own + row)};
-  });
-  round.load_scalars(a.log_alpha + first, a.sums, own, count);
-}
-
-// Four numbers of a token's head.
-template <class T>
-__device__ __forceinline__ float4 load_token(const T* head, int d, int width) {
-  const auto at = [&](int i) { return i < width ? to_float(__ldcg(head + i)) : 0.0f; };
-  return make_float4(at(d), at(d + 1), at(d + 2), at(d + 3));
-}
-
 // The state of a block: `count` features, from `first` on among all, `own` on among the sums.
 struct BlockState {
   int head, first, count;  // its first query head
@@ -89,7 +58,7 @@ __device__ __forceinline__ void write_attended(const StepArguments& a, int head,
 // A warp goes through its features by itself: they move on, and the query looks at them.
 template <class T, int kLanes>
 __device__ __forceinline__ void attend(const StepArguments& a, const BlockState& s,
-                                       StepRound<kLanes>& round,
+                                       StepRound<kThreads, kLanes>& round,
                                        FoundByWarps<kWarps, kLanes>& by_warps) {
   StepToken token = key_of_token<T, kLanes>(a, s, round.column());
   token.q = load_token(head_of<T>(a.q, blockIdx.y, s.head), round.column(), a.width);
@@ -109,7 +78,7 @@ __device__ __forceinline__ void attend(const StepArguments& a, const BlockState&
 // the other. Features of several rounds are loaded again for each of them.
 template <class T, int kLanes>
 __device__ __forceinline__ void attend_group(const StepArguments& a, const BlockState& s,
-                                             StepRound<kLanes>& round,
+                                             StepRound<kThreads, kLanes>& round,
                                              FoundByWarps<kWarps, kLanes> (&by_warps)[2]) {
   StepToken token = key_of_token<T, kLanes>(a, s, round.column());
   const bool again = s.count > round.kCount;
@@ -153,7 +122,7 @@ __global__ void __launch_bounds__(kThreads)
   // Of the kernels in a chain only this one writes these sums: they can be read before its inputs
   // are there.
   let_next_start();
-  StepRound<kLanes> round;
+  StepRound<kThreads, kLanes> round;
   load_round(round, a, s.first, s.own, s.count);
   wait_for_inputs();
   if constexpr (kUntied)

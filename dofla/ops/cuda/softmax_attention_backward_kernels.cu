@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "dofla/ops/cuda/attention_parts.h"
-#include "dofla/ops/cuda/fragment.cuh"
+#include "dofla/ops/cuda/gradient_rows.cuh"
 #include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/softmax_attention_kernels.h"
@@ -51,59 +51,6 @@ __device__ Passes passes_of(const BackwardArguments& a, int own_head, int first)
             (a.queries + kOtherTile - 1) / kOtherTile};
   const int visible = past + min(first + kOwnTile, a.queries);
   return {own_head / a.group, 1, 0, (visible + kOtherTile - 1) / kOtherTile};
-}
-
-template <int kBlocks, class T>
-__device__ __forceinline__ void round_sums(const float (&sums)[kBlocks][4],
-                                           RoundedSums<T, kBlocks>& rounded) {
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    rounded.pair[n][0] = Pair<T>(sums[n][0], sums[n][1]);
-    rounded.pair[n][1] = Pair<T>(sums[n][2], sums[n][3]);
-  }
-}
-
-// sums [16, columns] = own rows · other rowsᵀ
-template <int kWidth, int kBlocks, class T, int kStride>
-__device__ __forceinline__ void dot_rows(Tile<T, kStride> own, int row, Tile<T, kStride> other,
-                                         float (&sums)[kBlocks][4]) {
-#pragma unroll
-  for (int k = 0; k < kWidth / 16; ++k) {
-    const auto left = load_left(own, row, 16 * k);
-#pragma unroll
-    for (int n = 0; n < kBlocks / 2; ++n)
-      multiply_add(sums[2 * n], sums[2 * n + 1], left, load_right(other, 16 * n, 16 * k));
-  }
-}
-
-// sums [16, D] += weights · other rows
-template <int kWidth, int kBlocks, class T, int kStride>
-__device__ __forceinline__ void add_rows(const RoundedSums<T, kBlocks>& weights,
-                                         Tile<T, kStride> other, float (&sums)[kWidth / 8][4]) {
-#pragma unroll
-  for (int k = 0; k < kBlocks / 2; ++k) {
-    const auto left = weights.left(k);
-#pragma unroll
-    for (int n = 0; n < kWidth / 16; ++n)
-      multiply_add(sums[2 * n], sums[2 * n + 1], left,
-                   load_right_transposed(other, 16 * n, 16 * k));
-  }
-}
-
-template <class T, int kWidth>
-__device__ __forceinline__ void write_rows(const float (&sums)[kWidth / 8][4], float factor,
-                                           int first, int rows, int width, bool paired, T* out,
-                                           int64_t step) {
-  const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = first + 8 * half + g;
-    if (row >= rows) continue;
-#pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)
-      store_two(out + row * step, 8 * n + 2 * c, width, paired, factor * sums[n][2 * half],
-                factor * sums[n][2 * half + 1]);
-  }
 }
 
 template <class T, int kWidth, bool kOwnKeys>

@@ -38,6 +38,12 @@ inline const int64_t* integers(const Tensor& x) {
           "expected I64 on the GPU, found {}", name(x.dtype()));
   return static_cast<const int64_t*>(x.raw());
 }
+// The same of 32-bit integers.
+inline const int32_t* short_integers(const Tensor& x) {
+  require(!x.defined() || (x.dtype() == DType::kI32 && x.device().is_cuda()),
+          "expected I32 on the GPU, found {}", name(x.dtype()));
+  return static_cast<const int32_t*>(x.raw());
+}
 inline float* mutable_floats(Tensor& x) {
   require(x.dtype() == DType::kF32, "expected F32, found {}", name(x.dtype()));
   return x.defined() ? static_cast<float*>(x.mutable_raw()) : nullptr;

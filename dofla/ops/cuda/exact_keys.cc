@@ -1,0 +1,74 @@
+#include "dofla/ops/exact_keys.h"
+
+#include "dofla/ops/cuda/exact_keys_kernels.h"
+#include "dofla/ops/cuda/head_tensors.h"
+
+namespace dofla::cuda {
+namespace {
+
+ExactKeysShape shape_of(const Tensor& q, const Tensor& k, const ExactKeys& exact) {
+  return {element_of(q), q.size(0), q.size(1),  k.size(1),   q.size(2),
+          k.size(2),     q.size(3), exact.keys, exact.block, times_evicted(exact, k.size(2))};
+}
+
+int32_t* mutable_short_integers(Tensor& x) {
+  return static_cast<int32_t*>(x.mutable_raw());
+}
+
+Evictions evict(const Tensor& q, const Tensor& k, const ExactKeys& exact, const Tensor& score) {
+  const ExactKeysShape shape = shape_of(q, k, exact);
+  require(eviction_fits(shape),
+          "exact keys: a GPU cannot choose among {} keys of head size {} in {}: give fewer",
+          exact.keys, shape.width, name(q.dtype()));
+  const int64_t batch = shape.batch, heads = shape.key_heads;
+  const int64_t held = shape.keys - shape.times * exact.block;
+  const auto indices = [&](Shape size) { return Tensor(std::move(size), DType::kI32, q.device()); };
+  Evictions evictions = {indices({batch, heads, shape.times * exact.block}),
+                         indices({batch, heads, shape.times, exact.keys - exact.block}),
+                         indices({batch, heads, held}),
+                         Tensor({batch, heads, held}, DType::kF32, q.device())};
+  Tensor workspace({eviction_workspace_bytes(shape)}, DType::kU8, q.device());
+  cuda_check(
+      launch_evict_keys(
+          shape, {exact.sinks, exact.recent, exact.decay}, heads_of(q), heads_of(k), floats(score),
+          {mutable_short_integers(evictions.order), mutable_short_integers(evictions.kept),
+           mutable_short_integers(evictions.held), mutable_floats(evictions.score)},
+          workspace.mutable_raw(), stream_of(q)),
+      "choosing exact keys");
+  return evictions;
+}
+
+Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
+                       const Evictions& evictions, Tensor* log_sum) {
+  Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
+  Tensor sums({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
+  cuda_check(launch_exact_attention(shape_of(q, k, exact), heads_of(q), heads_of(k), heads_of(v),
+                                    short_integers(evictions.kept), token_heads_of(out),
+                                    mutable_floats(sums), stream_of(q)),
+             "attention to exact keys");
+  if (log_sum != nullptr) *log_sum = sums;
+  return out;
+}
+
+ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                 const ExactKeys& exact, const Evictions& evictions,
+                                                 const Tensor& grad_out, const AttentionTape& tape,
+                                                 const GradientBuffers& given) {
+  const GradientBuffers buffers = allocate_missing(given, q, k);
+  ExactAttentionGradients gradients = {buffers.q, buffers.k, buffers.v};
+  const ExactKeysShape shape = shape_of(q, k, exact);
+  Tensor workspace({exact_attention_backward_workspace_bytes(shape)}, DType::kU8, q.device());
+  cuda_check(launch_exact_attention_backward(
+                 shape, heads_of(q), heads_of(k), heads_of(v), short_integers(evictions.kept),
+                 token_heads_of(tape.out), floats(tape.log_sum), token_heads_of(grad_out),
+                 {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
+                 workspace.mutable_raw(), stream_of(q)),
+             "attention to exact keys, backward");
+  return gradients;
+}
+
+}  // namespace
+
+const ExactKeysBackend kExactKeys = {evict, exact_attention, exact_attention_backward};
+
+}  // namespace dofla::cuda

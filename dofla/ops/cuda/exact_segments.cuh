@@ -1,0 +1,153 @@
+// The segments that attention to exact keys works in: the queries that come until the cache is
+// full, then `block` at a time. Those of a segment see the keys that stayed when it began and,
+// causally, its own. Keys are called by their position among these, oldest first.
+#pragma once
+
+#include "dofla/ops/cuda/exact_keys_kernels.h"
+#include "dofla/ops/cuda/head_rows.cuh"
+#include "dofla/ops/cuda/row_tile.cuh"
+
+namespace dofla::cuda {
+
+constexpr int kRowTile = 16;  // queries of a head that a warp takes
+
+struct Segment {
+  const int32_t* kept;  // keys that stayed
+  int stay;             // how many
+  int own_first, own;   // first and number of its own keys
+  int first, queries;   // first and number of its queries
+
+  __device__ int count() const { return stay + own; }
+  __device__ int key(int position) const {
+    return position < stay ? kept[position] : own_first + position - stay;
+  }
+  // The last position that a query sees.
+  __device__ int last_seen(int query) const { return stay + own - queries + query; }
+  // The queries of a group of heads, in tiles of kRowTile rows, head after head.
+  __device__ int tiles() const { return (queries + kRowTile - 1) / kRowTile; }
+};
+
+struct Segments {
+  const int32_t* kept;  // [B, Hkv, E, K − block]
+  int keys, past, limit, block, times;
+
+  // Of head b·Hkv + h.
+  __device__ Segment at(int64_t head, int n) const {
+    const int stay = limit - block;
+    if (n == 0) {
+      const int own = min(limit, keys);
+      return {nullptr, 0, 0, own, 0, own - past};
+    }
+    const int first = limit + (n - 1) * block, own = min(block, keys - first);
+    return {kept + (head * times + n - 1) * stay, stay, first, own, first - past, own};
+  }
+};
+
+inline Segments segments_of(const ExactKeysShape& s, const int32_t* kept) {
+  return {kept,
+          static_cast<int>(s.keys),
+          static_cast<int>(s.keys - s.queries),
+          static_cast<int>(s.limit),
+          static_cast<int>(s.block),
+          static_cast<int>(s.times)};
+}
+
+inline bool valid(const ExactKeysShape& s) {
+  return s.key_heads >= 1 && s.heads % s.key_heads == 0 && s.queries <= s.keys &&
+         s.keys - s.queries <= s.limit && s.width >= 1 && s.width <= kWidestHead;
+}
+
+// The blocks of a head: some for the first segment, which may be long, and some for each other.
+struct SegmentBlocks {
+  int first, others;
+
+  __device__ int segment() const {
+    const int x = blockIdx.x;
+    return x < first ? 0 : 1 + (x - first) / others;
+  }
+  __device__ int chunk() const {
+    const int x = blockIdx.x;
+    return x < first ? x : (x - first) % others;
+  }
+};
+
+inline int chunks(int64_t all, int64_t each) {
+  return static_cast<int>((all + each - 1) / each);
+}
+// Row tiles of so many queries of a group.
+inline int row_tiles(const ExactKeysShape& s, int64_t queries) {
+  return static_cast<int>(s.heads / s.key_heads) * chunks(queries, kRowTile);
+}
+inline dim3 grid_of(const ExactKeysShape& s, const SegmentBlocks& blocks) {
+  return dim3(static_cast<unsigned>(blocks.first + s.times * blocks.others),
+              static_cast<unsigned>(s.batch * s.key_heads));
+}
+
+// Where row r of a block that begins with row tile `tile` of a group is.
+struct QueryRow {
+  int head, query;  // of the group, of the segment
+  bool exists;
+};
+__device__ __forceinline__ QueryRow query_row(const Segment& segment, int group, int tile, int r) {
+  const int id = tile + r / kRowTile, tiles = segment.tiles();
+  const int head = id / tiles, query = id % tiles * kRowTile + r % kRowTile;
+  return {head, query, head < group && query < segment.queries};
+}
+
+// Brings `rows` rows of the head's width to where to(row) says, in the background where it can, and
+// fills them up with 0. from(row) is null for a row of zeros; `anywhere` is some address that
+// exists.
+template <class T, int kWidth, class From, class To>
+__device__ __forceinline__ void load_named_rows(int rows, int width, bool packed,
+                                                const void* anywhere, const From& from,
+                                                const To& to) {
+  constexpr int kPack = Pack<T>::kSize, kPacks = kWidth / kPack;
+  for (int i = threadIdx.x; i < rows * kPacks; i += blockDim.x) {
+    const int row = i / kPacks, column = i % kPacks * kPack;
+    const T* source = from(row);
+    T* target = to(row) + column;
+    const bool valid = source != nullptr && column < width;
+    if (packed && sizeof(T) == 2) {
+      copy_16_bytes(target, valid ? source + column : anywhere, valid);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kPack; ++e)
+        target[e] = valid && column + e < width ? source[column + e] : from_float<T>(0.0f);
+    }
+  }
+}
+
+// Rows of keys or values from `position` on of a segment.
+template <class T, int kWidth, int kStride>
+__device__ __forceinline__ void load_segment_keys(Tile<T, kStride> to, int rows,
+                                                  const Segment& segment, int position,
+                                                  const HeadRows& from, const T* head, int width,
+                                                  bool packed) {
+  load_named_rows<T, kWidth>(
+      rows, width, packed, head,
+      [&](int row) {
+        const int p = position + row;
+        return p < segment.count() ? head + segment.key(p) * from.token_step
+                                   : static_cast<const T*>(nullptr);
+      },
+      [&](int row) { return to.at(row, 0); });
+}
+
+// Rows of queries, or of what goes with them, from row tile `tile` on of a group.
+template <class T, int kWidth, int kStride>
+__device__ __forceinline__ void load_segment_queries(Tile<T, kStride> to, int rows,
+                                                     const Segment& segment, int group, int tile,
+                                                     const HeadRows& from, int b, int key_head,
+                                                     int width, bool packed) {
+  load_named_rows<T, kWidth>(
+      rows, width, packed, from.data,
+      [&](int row) {
+        const QueryRow at = query_row(segment, group, tile, row);
+        return at.exists ? head_of<T>(from, b, key_head * group + at.head) +
+                               (segment.first + at.query) * from.token_step
+                         : static_cast<const T*>(nullptr);
+      },
+      [&](int row) { return to.at(row, 0); });
+}
+
+}  // namespace dofla::cuda

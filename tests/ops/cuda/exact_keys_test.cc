@@ -1,0 +1,286 @@
+// Exact keys on a GPU: the choice against scores in double precision that follow it, attention and
+// gradients against the CPU.
+#include "dofla/ops/exact_keys.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "dofla/ops/heads.h"
+#include "tests/ops/cuda/attention_on_gpu.h"
+#include "tests/support/random_values.h"
+
+namespace dofla {
+namespace {
+
+using test::kPrecisions;
+
+struct CacheCase {
+  int64_t batch, key_heads, group, tokens, past, width;
+  ExactKeys exact;
+};
+
+// Keys of no multiple of 16; tokens below, at and above the keys, and around a segment.
+std::vector<CacheCase> whole_sequences() {
+  const ExactKeys small = {.keys = 37, .sinks = 4, .recent = 8, .block = 16};
+  std::vector<CacheCase> all;
+  for (const int64_t tokens : {1, 36, 37, 38, 52, 53, 54, 150})
+    all.push_back({2, 2, 1, tokens, 0, 64, small});
+  all.push_back({2, 1, 8, 200, 0, 64, {.keys = 128, .sinks = 4, .recent = 8, .block = 16}});
+  all.push_back({1, 2, 8, 150, 0, 128, {.keys = 64, .sinks = 0, .recent = 8, .block = 32}});
+  all.push_back({3, 2, 3, 97, 0, 8, {.keys = 20, .sinks = 0, .recent = 3, .block = 4}});
+  all.push_back({1, 1, 2, 300, 0, 64, {.keys = 100, .sinks = 4, .recent = 8, .block = 64}});
+  all.push_back({1, 1, 12, 80, 0, 20, small});
+  all.push_back({1, 1, 1, 90, 0, 64, {.keys = 9, .sinks = 1, .recent = 2, .block = 1}});
+  // Keys that fill the shared memory, or in float32 do not fit it.
+  all.push_back({1, 1, 8, 700, 0, 64, {.keys = 516, .sinks = 4, .recent = 8, .block = 64}});
+  all.push_back({1, 1, 2, 600, 0, 128, {.keys = 516, .sinks = 4, .recent = 8, .block = 16}});
+  return all;
+}
+
+// The same and sequences that go on.
+std::vector<CacheCase> all_sequences() {
+  std::vector<CacheCase> all = whole_sequences();
+  const ExactKeys small = {.keys = 37, .sinks = 4, .recent = 8, .block = 16};
+  for (const int64_t past : {10, 36, 37})
+    for (const int64_t tokens : {1, 17, 60}) all.push_back({2, 2, 2, tokens, past, 64, small});
+  return all;
+}
+
+class CudaExactKeys : public test::AttentionOnGpu {
+ protected:
+  struct Inputs {
+    Tensor q, k, v, score;  // in float32 on the CPU, of values that the type has
+  };
+  static Inputs inputs_of(const CacheCase& c, DType dtype) {
+    Random random(static_cast<uint64_t>(c.tokens + c.past));
+    const auto rounded = [&](const Shape& shape) {
+      return test::normal_tensor(shape, random).to(dtype).to(DType::kF32);
+    };
+    const int64_t keys = c.past + c.tokens;
+    Inputs x = {rounded({c.batch, c.key_heads * c.group, c.tokens, c.width}),
+                rounded({c.batch, c.key_heads, keys, c.width}),
+                rounded({c.batch, c.key_heads, keys, c.width}),
+                {}};
+    if (c.past > 0) x.score = test::normal_tensor({c.batch, c.key_heads, c.past}, random);
+    for (int64_t i = 0; i < x.score.count(); ++i)
+      x.score.data<float>()[i] = std::abs(x.score.data<float>()[i]);
+    return x;
+  }
+  static std::string name_of(const CacheCase& c, DType dtype) {
+    return fmt::format("{} tokens after {}, {} × {} heads of {}, {} keys, {}", c.tokens, c.past,
+                       c.key_heads, c.group, c.width, c.exact.keys, name(dtype));
+  }
+  static Evictions to(const Device& device, const Evictions& e) {
+    return {e.order.to(device), e.kept.to(device), e.held.to(device), e.score.to(device)};
+  }
+};
+
+// One key head's cache in double precision. It loses the keys that it is told to.
+class ReplayedCache {
+ public:
+  ReplayedCache(const CacheCase& c, const float* k, const float* score)
+      : c_(c), k_(k), held_(static_cast<size_t>(c.past)), score_(static_cast<size_t>(c.past)) {
+    std::iota(held_.begin(), held_.end(), 0);
+    std::copy_n(score, c.past, score_.begin());
+  }
+
+  const std::vector<int32_t>& held() const { return held_; }
+  const std::vector<double>& score() const { return score_; }
+  bool full() const { return static_cast<int64_t>(held_.size()) == c_.exact.keys; }
+
+  // How much a key that leaves, to `order`, exceeds one that could have left instead; infinite if
+  // one leaves that may not.
+  double leave(const int32_t* order) {
+    EXPECT_TRUE(std::is_sorted(order, order + c_.exact.block));
+    const auto last = static_cast<int64_t>(held_.size()) - c_.exact.recent;
+    double most = -1, least = std::numeric_limits<double>::infinity();
+    std::vector<int32_t> held;
+    std::vector<double> score;
+    for (int64_t i = 0; i < static_cast<int64_t>(held_.size()); ++i) {
+      const auto at = static_cast<size_t>(i);
+      const bool may_leave = i >= c_.exact.sinks && i < last;
+      if (std::find(order, order + c_.exact.block, held_[at]) != order + c_.exact.block) {
+        most = std::max(most, may_leave ? score_[at] : std::numeric_limits<double>::infinity());
+        continue;
+      }
+      if (may_leave) least = std::min(least, score_[at]);
+      held.push_back(held_[at]);
+      score.push_back(score_[at]);
+    }
+    held_ = held, score_ = score;
+    return most - least;
+  }
+
+  // The next token comes; q is that of the first query head, `stride` elements before the next.
+  void come(const float* q, int64_t stride) {
+    held_.push_back(held_.empty() ? 0 : held_.back() + 1);
+    score_.push_back(0);
+    for (double& x : score_) x *= c_.exact.decay;
+    for (int64_t head = 0; head < c_.group; ++head) {
+      std::vector<double> weights;
+      double total = 0;
+      for (const int32_t key : held_) {
+        double product = 0;
+        for (int64_t d = 0; d < c_.width; ++d)
+          product += double{q[head * stride + d]} * k_[key * c_.width + d];
+        weights.push_back(std::exp(product / std::sqrt(static_cast<double>(c_.width))));
+        total += weights.back();
+      }
+      for (size_t i = 0; i < held_.size(); ++i) score_[i] += weights[i] / total;
+    }
+  }
+
+ private:
+  const CacheCase& c_;
+  const float* k_;
+  std::vector<int32_t> held_;
+  std::vector<double> score_;
+};
+
+// Among scores that are closer than float32 resolves, either key may leave.
+TEST_F(CudaExactKeys, TheLeastAttendedLeave) {
+  for (const CacheCase& c : all_sequences())
+    for (const auto& [dtype, relative] : kPrecisions) {
+      const std::string what = name_of(c, dtype);
+      const Inputs x = inputs_of(c, dtype);
+      const Evictions found =
+          to(Device(), evict_keys(there(x.q, dtype), there(x.k, dtype), c.exact,
+                                  x.score.defined() ? x.score.to(gpu) : Tensor()));
+      const int64_t times = times_evicted(c.exact, c.past + c.tokens), block = c.exact.block;
+      const int64_t stay = c.exact.keys - block, count = keys_held(c.exact, c.past + c.tokens);
+      ASSERT_EQ(found.order.shape(), (Shape{c.batch, c.key_heads, times * block})) << what;
+      ASSERT_EQ(found.held.shape(), (Shape{c.batch, c.key_heads, count})) << what;
+      const double tolerance = kPrecisions[0].relative * static_cast<double>(c.group) /
+                               (1 - c.exact.decay);  // the scores are at most so large
+      for (int64_t head = 0; head < c.batch * c.key_heads; ++head) {
+        const int64_t stride = c.tokens * c.width;
+        ReplayedCache cache(c, x.k.data<float>() + head * (c.past + c.tokens) * c.width,
+                            c.past > 0 ? x.score.data<float>() + head * c.past : nullptr);
+        int64_t n = head * times;
+        for (int64_t t = 0; t < c.tokens; ++t) {
+          if (cache.full()) {
+            ASSERT_LE(cache.leave(found.order.data<int32_t>() + n * block), tolerance)
+                << what << ", head " << head << ", token " << t;
+            ASSERT_TRUE(std::equal(cache.held().begin(), cache.held().end(),
+                                   found.kept.data<int32_t>() + n++ * stay))
+                << what << ", token " << t;
+            ASSERT_EQ(static_cast<int64_t>(cache.held().size()), stay) << what;
+          }
+          cache.come(x.q.data<float>() + head * c.group * stride + t * c.width, stride);
+        }
+        ASSERT_EQ(n, (head + 1) * times) << what;
+        for (int64_t i = 0; i < count; ++i) {
+          const auto at = static_cast<size_t>(i);
+          ASSERT_EQ(found.held.data<int32_t>()[head * count + i], cache.held()[at]) << what;
+          ASSERT_NEAR(found.score.data<float>()[head * count + i], cache.score()[at], tolerance)
+              << what;
+        }
+      }
+    }
+}
+
+TEST_F(CudaExactKeys, OfEqualScoresTheOlderLeave) {
+  const CacheCase c = {1, 2, 1, 1, 37, 64, {.keys = 37, .sinks = 4, .recent = 8, .block = 16}};
+  Inputs x = inputs_of(c, DType::kF32);
+  std::fill_n(x.score.data<float>(), x.score.count(), 0.5f);
+  const Evictions found =
+      to(Device(), evict_keys(x.q.to(gpu), x.k.to(gpu), c.exact, x.score.to(gpu)));
+  for (int64_t i = 0; i < found.order.count(); ++i)
+    EXPECT_EQ(found.order.data<int32_t>()[i], 4 + i % 16);
+}
+
+TEST_F(CudaExactKeys, Attention) {
+  for (const CacheCase& c : all_sequences())
+    for (const auto& [dtype, relative] : kPrecisions) {
+      const std::string what = name_of(c, dtype);
+      const Inputs x = inputs_of(c, dtype);
+      const Evictions evictions = evict_keys(x.q, x.k, c.exact, x.score);
+      Tensor log_sum, log_sum_there;
+      const Tensor out = exact_attention(x.q, x.k, x.v, c.exact, evictions, &log_sum);
+      const Tensor found = exact_attention(there(x.q, dtype), there(x.k, dtype), there(x.v, dtype),
+                                           c.exact, to(gpu, evictions), &log_sum_there);
+      expect_close(found, out, relative, what);
+      expect_close(log_sum_there, log_sum, kPrecisions[0].relative, what + ", log sums");
+    }
+}
+
+// Of the keys alone, and of a part of an attention to more: other outputs, larger denominators.
+TEST_F(CudaExactKeys, Gradients) {
+  for (const CacheCase& c : whole_sequences())
+    for (const auto& [dtype, relative] : kPrecisions)
+      for (const bool part : {false, true}) {
+        const std::string what = name_of(c, dtype) + (part ? ", part" : "");
+        const Inputs x = inputs_of(c, dtype);
+        const Evictions evictions = evict_keys(x.q, x.k, c.exact);
+        Random random(3);
+        const Shape shape = {c.batch, c.tokens, c.key_heads * c.group, c.width};
+        const Tensor grad = test::normal_tensor(shape, random).to(dtype).to(DType::kF32);
+        AttentionTape tape;
+        tape.out = exact_attention(x.q, x.k, x.v, c.exact, evictions, &tape.log_sum);
+        if (part) {
+          tape.out = test::normal_tensor(shape, random);
+          for (int64_t i = 0; i < tape.log_sum.count(); ++i) tape.log_sum.data<float>()[i] += 0.5f;
+        }
+        tape.out = tape.out.to(dtype).to(DType::kF32);
+        const auto cpu = exact_attention_backward(x.q, x.k, x.v, c.exact, evictions, grad, tape);
+        AttentionTape tape_there;
+        tape_there.out = there(tape.out, dtype);
+        tape_there.log_sum = tape.log_sum.to(gpu);
+        const auto found =
+            exact_attention_backward(there(x.q, dtype), there(x.k, dtype), there(x.v, dtype),
+                                     c.exact, to(gpu, evictions), there(grad, dtype), tape_there);
+        const double sums = relative * (1 + std::sqrt(static_cast<double>(c.tokens)) / 8);
+        expect_close(found.v, cpu.v, sums, what + ", grad_v");
+        if (c.tokens == 1 && !part) continue;  // the output is v itself: the others are rounding
+        expect_close(found.q, cpu.q, sums, what + ", grad_q");
+        expect_close(found.k, cpu.k, sums, what + ", grad_k");
+      }
+}
+
+// Heads in the rows of a projection, and gradients that go back there: the same bits.
+TEST_F(CudaExactKeys, Views) {
+  constexpr int64_t kBatch = 2, kKeyHeads = 2, kGroup = 2, kTokens = 100;
+  const ExactKeys exact = {.keys = 37, .sinks = 4, .recent = 8, .block = 16};
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t width : {20, 64}) {
+      Random random(9);
+      const auto normal = [&](const Shape& shape) {
+        return test::normal_tensor(shape, random).to(dtype).to(gpu);
+      };
+      const int64_t columns = 8 + (kGroup + 2) * kKeyHeads * width;
+      const auto part = [&](const Tensor& rows, int64_t first, int64_t heads) {
+        return view_heads(rows, {8 + first * width, width}, kBatch, heads, width);
+      };
+      const Tensor rows = normal({kBatch * kTokens, columns});
+      const Tensor q = part(rows, 0, kGroup * kKeyHeads),
+                   k = part(rows, kGroup * kKeyHeads, kKeyHeads),
+                   v = part(rows, (kGroup + 1) * kKeyHeads, kKeyHeads);
+      const Tensor own_q = contiguous_heads(q), own_k = contiguous_heads(k),
+                   own_v = contiguous_heads(v);
+      const Tensor grad = normal({kBatch, kTokens, kGroup * kKeyHeads, width});
+      const auto expect_same = [&](const Tensor& x, const Tensor& y, const char* what) {
+        EXPECT_TRUE(test::same_bits(here(contiguous_heads(x)), here(y)))
+            << what << ", " << width << " wide in " << name(dtype);
+      };
+      const Evictions evictions = evict_keys(q, k, exact);
+      const Evictions expected = evict_keys(own_q, own_k, exact);
+      EXPECT_TRUE(test::same_bits(evictions.order.to(Device()), expected.order.to(Device())));
+      AttentionTape tape, own_tape;
+      tape.out = exact_attention(q, k, v, exact, evictions, &tape.log_sum);
+      own_tape.out = exact_attention(own_q, own_k, own_v, exact, evictions, &own_tape.log_sum);
+      EXPECT_TRUE(test::same_bits(here(tape.out), here(own_tape.out)));
+      const Tensor to = normal({kBatch * kTokens, columns});
+      const GradientBuffers buffers = {part(to, 0, kGroup * kKeyHeads),
+                                       part(to, kGroup * kKeyHeads, kKeyHeads),
+                                       part(to, (kGroup + 1) * kKeyHeads, kKeyHeads)};
+      exact_attention_backward(q, k, v, exact, evictions, grad, tape, buffers);
+      const auto own =
+          exact_attention_backward(own_q, own_k, own_v, exact, evictions, grad, own_tape);
+      expect_same(buffers.q, own.q, "grad_q");
+      expect_same(buffers.k, own.k, "grad_k");
+      expect_same(buffers.v, own.v, "grad_v");
+    }
+}
+
+}  // namespace
+}  // namespace dofla
