@@ -28,13 +28,15 @@ Evictions evict(const Tensor& q, const Tensor& k, const ExactKeys& exact, const 
                          indices({batch, heads, held}),
                          Tensor({batch, heads, held}, DType::kF32, q.device())};
   Tensor workspace({eviction_workspace_bytes(shape)}, DType::kU8, q.device());
-  cuda_check(
-      launch_evict_keys(
-          shape, {exact.sinks, exact.recent, exact.decay}, heads_of(q), heads_of(k), floats(score),
-          {mutable_short_integers(evictions.order), mutable_short_integers(evictions.kept),
-           mutable_short_integers(evictions.held), mutable_floats(evictions.score)},
-          workspace.mutable_raw(), stream_of(q)),
-      "choosing exact keys");
+  cuda_check(launch_evict_keys(
+                 shape,
+                 {exact.sinks, exact.recent, exact.decay,
+                  first_score(exact, shape.heads / shape.key_heads)},
+                 heads_of(q), heads_of(k), floats(score),
+                 {mutable_short_integers(evictions.order), mutable_short_integers(evictions.kept),
+                  mutable_short_integers(evictions.held), mutable_floats(evictions.score)},
+                 workspace.mutable_raw(), stream_of(q)),
+             "choosing exact keys");
   return evictions;
 }
 

@@ -29,7 +29,7 @@ struct EvictArguments {
   int group, keys, past, width, limit, block, times, sinks, recent;
   int heads;  // query heads at a time
   int slot_count;
-  float log2_scale, decay;
+  float log2_scale, decay, first_score;
   bool packed_q, packed_k;
 };
 
@@ -211,13 +211,20 @@ struct Chooser {
       });
     }
     __syncthreads();
-    if constexpr (!kFast) prefetch();
-    const float decay = head == 0 ? powers[rows] : 1.0f;
     for (int slot = threadIdx.x; slot < a.slot_count; slot += kChooserThreads) {
-      float score = decay * s.score[slot];
+      float score = head == 0 ? decayed(slot, first, rows) : s.score[slot];
       for (int h = 0; h < heads; ++h) score += s.found[h * a.slot_count + slot];
       s.score[slot] = score;
     }
+    if constexpr (!kFast) prefetch();
+  }
+
+  // The score of a slot `rows` tokens later, the first of which is key `first`.
+  __device__ __forceinline__ float decayed(int slot, int first, int rows) const {
+    const int age =
+        s.index[slot] - first;  // of a key that comes among them, counted from the first
+    if (age < 0) return powers[rows] * s.score[slot];
+    return age < rows ? powers[rows - age] * a.first_score : 0.0f;
   }
 
   // Of a full cache the `block` smallest scores leave, for the n-th time.

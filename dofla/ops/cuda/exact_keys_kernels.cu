@@ -134,7 +134,7 @@ cudaError_t launch_evict_keys(const ExactKeysShape& s, const EvictionRule& rule,
   a.keys = static_cast<int>(s.keys), a.past = static_cast<int>(s.keys - s.queries);
   a.width = static_cast<int>(s.width), a.times = static_cast<int>(s.times);
   a.sinks = static_cast<int>(rule.sinks), a.recent = static_cast<int>(rule.recent);
-  a.decay = static_cast<float>(rule.decay);
+  a.decay = static_cast<float>(rule.decay), a.first_score = rule.first_score;
   a.log2_scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(s.width)));
   a.packed_q = in_packs(q, s.element, s.width);
   a.packed_k = in_packs(k, s.element, s.width);

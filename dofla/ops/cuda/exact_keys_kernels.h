@@ -20,6 +20,7 @@ struct ExactKeysShape {
 struct EvictionRule {
   int64_t sinks, recent;
   double decay;
+  float first_score;  // that a new key begins with
 };
 
 struct EvictionsOut {

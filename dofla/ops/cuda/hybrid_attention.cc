@@ -47,6 +47,7 @@ Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& f
                             exact.sinks,
                             exact.recent,
                             exact.decay,
+                            first_score(exact, q.size(1) / k.size(1)),
                             exact.policy == KeyPolicy::kAttended};
   cuda_check(
       launch_hybrid_attention_step(shape, on_gpu, cache, integers(past), heads_of(q), heads_of(k),

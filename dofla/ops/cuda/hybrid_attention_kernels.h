@@ -38,7 +38,8 @@ struct ExactCache {
   float* score;  // [B, Hkv, K]
   int64_t limit, block, sinks, recent;
   double decay;
-  bool by_score;  // whether the least attended leave; otherwise the oldest
+  float first_score;  // that a new key begins with
+  bool by_score;      // whether the least attended leave; otherwise the oldest
 };
 
 // One token of every sequence, T = 1, in one launch that a graph can record. Without features

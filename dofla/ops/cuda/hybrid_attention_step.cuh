@@ -24,7 +24,8 @@ struct HybridStepArguments {
   LinearAttentionSums sums;
   int group, width, total;
   int limit, block, sinks, recent;
-  float decay, scale;             // of scores; of q·k
+  float decay, first_score;       // of scores
+  float scale;                    // of q·k
   float inner_scale, norm_scale;  // of log features
   bool has_features, by_score;
   bool packed;        // rows of z, u and b come in float4
@@ -169,7 +170,7 @@ struct HybridStep {
       keys[place * a.width + d] = key[d];
       values[place * a.width + d] = value[d];
     }
-    if (threadIdx.x == 0) s.score[place] = 0;
+    if (threadIdx.x == 0) s.score[place] = a.first_score;
   }
 
   // A query looks at `count` keys. Logits are given `shift` more.

@@ -89,6 +89,7 @@ cudaError_t launch_hybrid_attention_step(const LinearAttentionShape& s,
   a.limit = static_cast<int>(cache.limit), a.block = static_cast<int>(cache.block);
   a.sinks = static_cast<int>(cache.sinks), a.recent = static_cast<int>(cache.recent);
   a.decay = static_cast<float>(cache.decay), a.by_score = cache.by_score;
+  a.first_score = cache.first_score;
   a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.width)));
   a.packed = s.width % 4 == 0 && aligned_to_packs(features.z, features.u, sums.b);
   a.packed_cache =
