@@ -31,8 +31,7 @@ void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& exclud
                         ->excludes(window));
   options.push_back(
       app.add_option("--recent", recent_,
-                     fmt::format("the newest, which stay until others have come (left out: {})",
-                                 defaults.recent))
+                     "the newest, which stay until others have come (left out: half of K)")
           ->type_name("R")
           ->check(whole_between(1, 1 << 20)));
   options.push_back(
@@ -62,9 +61,8 @@ std::optional<ExactKeys> ExactKeysOption::value() const {
           "--sinks, --policy, --recent and --block are of exact keys: give --keys too");
     return std::nullopt;
   }
-  ExactKeys exact;
-  exact.keys = keys_.value_or(window_.value_or(0));
-  exact.policy = policy_.value_or(window_ ? KeyPolicy::kRecent : exact.policy);
+  ExactKeys exact = cache_of(keys_.value_or(window_.value_or(0)),
+                             policy_.value_or(window_ ? KeyPolicy::kRecent : KeyPolicy::kAttended));
   exact.sinks = sinks_.value_or(exact.sinks);
   exact.recent = recent_.value_or(exact.recent);
   exact.block = block_.value_or(exact.block);

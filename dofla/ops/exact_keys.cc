@@ -52,6 +52,10 @@ Evictions evict_oldest(const Tensor& k, const ExactKeys& exact) {
 
 }  // namespace
 
+ExactKeys cache_of(int64_t keys, KeyPolicy policy) {
+  return {.keys = keys, .recent = std::max<int64_t>(1, keys / 2), .policy = policy};
+}
+
 void require_valid(const ExactKeys& exact) {
   require(exact.sinks >= 0 && exact.recent >= 1,
           "exact keys: expected at least 0 sinks and 1 recent key, found {} and {}", exact.sinks,

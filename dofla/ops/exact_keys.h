@@ -35,11 +35,15 @@ struct ExactKeys {
   KeyPolicy policy = KeyPolicy::kAttended;
   // A key's score is its attention from all query heads of its group, summed over the queries since
   // it came; a query so many tokens ago counts decay to that power. It begins with first_score().
-  double decay = 0.98;
+  double decay = 0.995;
 
   bool empty() const { return keys == 0; }
   bool operator==(const ExactKeys&) const = default;
 };
+
+// So many keys as caches keep them where nothing else is said: the newest half stays
+// (docs/hybrid.md, "Which keys stay").
+ExactKeys cache_of(int64_t keys, KeyPolicy policy = KeyPolicy::kAttended);
 
 // Throws std::invalid_argument unless at least `block` keys can leave a full cache and the rest is
 // sound.
