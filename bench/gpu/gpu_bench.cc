@@ -18,10 +18,9 @@ struct Section {
   void (*run)(const Workload& work, Figures& figures);
 };
 constexpr Section kSections[] = {
-    {"teacher", teacher_section},   {"layerwise", layerwise_section},
-    {"pairs", pairs_section},       {"direct", direct_section},
-    {"prefill", prefill_section},   {"decode", decode_section},
-    {"finetune", finetune_section}, {"dof", dof_section},
+    {"teacher", teacher_section}, {"layerwise", layerwise_section}, {"pairs", pairs_section},
+    {"direct", direct_section},   {"prefill", prefill_section},     {"decode", decode_section},
+    {"hybrid", hybrid_section},   {"finetune", finetune_section},   {"dof", dof_section},
     {"kernels", kernels_section},
 };
 

@@ -13,6 +13,7 @@ void pairs_section(const Workload& work, Figures& figures);      // on those of 
 void direct_section(const Workload& work, Figures& figures);
 void prefill_section(const Workload& work, Figures& figures);
 void decode_section(const Workload& work, Figures& figures);
+void hybrid_section(const Workload& work, Figures& figures);  // exact keys beside features
 void finetune_section(const Workload& work, Figures& figures);
 void dof_section(const Workload& work, Figures& figures);
 void kernels_section(const Workload& work, Figures& figures);

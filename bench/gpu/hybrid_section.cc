@@ -1,0 +1,59 @@
+// What exact keys cost beside features: every figure of a student with features alone, and of the
+// same with 64 exact keys.
+#include <string>
+
+#include <fmt/format.h>
+
+#include "bench/gpu/sections.h"
+#include "dofla/distill/direct_objective.h"
+#include "dofla/distill/train.h"
+#include "dofla/generate/decoder.h"
+#include "dofla/linear/linear_model.h"
+
+namespace dofla::bench {
+namespace {
+
+constexpr int64_t kKeys = 64;
+constexpr int64_t kSequences = 32;  // that decode side by side
+
+double step(const Workload& work, const FeatureSet& features, const Objective& objective) {
+  FeatureTrainer trainer(features.clone(), objective,
+                         {.steps = 1000, .lr_z = 0.01, .lr_alpha = 0.01});
+  return milliseconds(work.gpu, 5, [&] { trainer.step(work.ids); }) / kBatch;
+}
+
+// A token of sequences that have filled their caches.
+double decode(const Workload& work, const Transformer& student) {
+  constexpr int64_t kSteps = 128;
+  const std::vector<int64_t> ids(kSequences, 11);
+  Decoder decoder(student, student.new_state(), kSequences);
+  return milliseconds(work.gpu, 3,
+                      [&] {
+                        for (int64_t i = 0; i < kSteps; ++i) decoder.step(ids);
+                      }) /
+         kSteps;
+}
+
+}  // namespace
+
+void hybrid_section(const Workload& work, Figures& figures) {
+  FeatureSet features = random_features(work);
+  for (Features& layer : features.layers) layer = untie(layer.to({}), layer.heads()).to(work.gpu);
+  features.map = FeatureMap::kUntied;
+  FeatureSet hybrid = features;
+  hybrid.exact.assign(features.layers.size(), cache_of(kKeys));
+  for (const auto& [name, set] : {std::pair("untied", &features), {"hybrid", &hybrid}}) {
+    const auto add = [&](const char* what, double time, const char* per) {
+      figures.add({.name = fmt::format("{}_{}", name, what), .milliseconds = time, .per = per});
+    };
+    add("layerwise_softmax",
+        step(work, *set, layerwise_objective(work.teacher, FeatureLossOptions())), "sample");
+    add("direct_step", step(work, *set, direct_objective(work.checkpoint, work.teacher)), "sample");
+    const Transformer student = make_linear_model(work.checkpoint, *set, work.gpu);
+    add("prefill", milliseconds(work.gpu, 10, [&] { student.forward(work.ids); }) / kBatch,
+        "sample");
+    add("decode_32", decode(work, student), "token");
+  }
+}
+
+}  // namespace dofla::bench
