@@ -1,10 +1,11 @@
-// Linear against softmax attention: 12 heads of 64 with 64 features, one layer, prefill and decode.
-// Memory is what the layer keeps for the next token: the state, or the keys and values.
+// Linear against softmax attention, and exact keys with features: 12 heads of 64 with 64 features
+// or 64 keys and 64 features, one layer, prefill and decode. Memory is what the layer keeps for the
+// next token: the state, or the keys and values.
 #include <benchmark/benchmark.h>
 
 #include "dofla/core/parallel.h"
 #include "dofla/core/random.h"
-#include "dofla/ops/linear_attention.h"
+#include "dofla/ops/hybrid_attention.h"
 #include "dofla/ops/softmax_attention.h"
 
 namespace dofla {
@@ -76,6 +77,39 @@ void linear_decode(benchmark::State& state) {
   report(state, 1, memory.bytes());
 }
 
+HybridAttentionState after(int64_t tokens, const Features& f, const ExactKeys& exact) {
+  HybridAttentionState memory =
+      new_hybrid_attention_state(1, kHeads, kWidth, DType::kF32, {}, f, exact);
+  const Tensor x = normal({1, kHeads, 1024, kWidth});
+  for (int64_t seen = 0; seen < tokens; seen += 1024)
+    hybrid_attention(x, x, x, f, exact, &memory, seen);
+  return memory;
+}
+
+void hybrid_prefill(benchmark::State& state) {
+  const int64_t tokens = state.range(0);
+  const Tensor x = normal({1, kHeads, tokens, kWidth});
+  const Features f = features();
+  const ExactKeys exact = cache_of(kCount);
+  for (auto _ : state) benchmark::DoNotOptimize(hybrid_attention(x, x, x, f, exact).raw());
+  report(state, tokens, 0);
+}
+
+void hybrid_decode(benchmark::State& state) {
+  const Features f = features();
+  const ExactKeys exact = cache_of(kCount);
+  HybridAttentionState memory = after(state.range(0), f, exact);
+  const Tensor token = normal({1, kHeads, 1, kWidth});
+  Tensor seen({1}, DType::kI64);
+  *seen.data<int64_t>() = state.range(0);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        hybrid_attention_step(token, token, token, f, exact, memory, seen).raw());
+    ++*seen.data<int64_t>();
+  }
+  report(state, 1, memory.bytes());
+}
+
 void softmax_decode(benchmark::State& state) {
   const Tensor seen = normal({1, kHeads, state.range(0), kWidth});
   const Tensor token = normal({1, kHeads, 1, kWidth});
@@ -108,6 +142,24 @@ BENCHMARK(linear_backward)
     ->UseRealTime()
     ->MeasureProcessCPUTime();
 BENCHMARK(linear_decode)
+    ->ArgName("position")
+    ->Arg(1024)
+    ->Arg(4096)
+    ->Arg(16384)
+    ->Arg(65536)
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK(hybrid_prefill)
+    ->ArgName("tokens")
+    ->Arg(1024)
+    ->Arg(4096)
+    ->Arg(16384)
+    ->Arg(65536)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK(hybrid_decode)
     ->ArgName("position")
     ->Arg(1024)
     ->Arg(4096)
