@@ -56,7 +56,7 @@ int64_t longest_recall(const Transformer& model, const std::vector<int64_t>& dis
 RecallResult measure_recall(const Transformer& model, const Tokenizer& tokenizer,
                             const RecallPrompts& prompts, int64_t distance,
                             const Progress& progress) {
-  RecallResult result = {.distance = distance};
+  RecallResult result = {.distance = distance, .chance = 1.0 / RecallPrompts::kFacts};
   while (result.questions < prompts.questions()) {
     const int64_t end = std::min(result.questions + kSideBySide, prompts.questions());
     std::vector<RecallQuestion> questions;
@@ -71,12 +71,10 @@ RecallResult measure_recall(const Transformer& model, const Tokenizer& tokenizer
       const RecallAnswer answer = judge_answer(tokenizer.decode(answers[i]), facts);
       result.exact += answer == RecallAnswer::kExact;
       result.confused += answer == RecallAnswer::kConfused;
-      result.chance += 1 / static_cast<double>(facts.size());
     }
     result.questions = end;
     report(progress, {"recall", result.questions, prompts.questions(), "questions"});
   }
-  result.chance /= static_cast<double>(result.questions);
   return result;
 }
 
