@@ -111,6 +111,13 @@ std::vector<TokenIds> TextArguments::read(const Checkpoint& checkpoint,
   return windows;
 }
 
+TokenIds TextArguments::read_running(const Checkpoint& checkpoint, int64_t most_tokens) const {
+  SkippedLines skipped;
+  TokenIds text = read_running_text(checkpoint, source(checkpoint.config()), most_tokens, &skipped);
+  remark_on_skipped(skipped);
+  return text;
+}
+
 CLI::Option* add_out(CLI::App& app, std::string& out, const char* help, const char* type) {
   const auto name = [](std::string& text) -> std::string {
     while (text.size() > 1 && text.ends_with('/')) text.pop_back();

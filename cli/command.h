@@ -54,6 +54,8 @@ class TextArguments {
   // One a call, or all at once to train on, for a model's checkpoint.
   Windows open(const Checkpoint& checkpoint, const Progress& progress) const;
   std::vector<TokenIds> read(const Checkpoint& checkpoint, const Progress& progress) const;
+  // The beginning of the text as one sequence, for who cuts it in a way of their own.
+  TokenIds read_running(const Checkpoint& checkpoint, int64_t most_tokens) const;
   std::vector<std::string> files() const;  // that are read
   // Says so if it was this program that chose how many sequences were used, not the user.
   void remark_on_default(int64_t sequences) const;

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/device_option.h"
+#include "cli/evaluate_recall.h"
 #include "cli/evaluate_tasks.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -23,6 +24,7 @@ struct EvaluateArguments {
   DeviceOption device;
   TextArguments text;
   TaskArguments tasks;
+  RecallArguments recall;
   std::string teacher;
   bool json = false;
 };
@@ -73,6 +75,9 @@ void run_beside_teacher(const EvaluateArguments& options) {
 void run(const EvaluateArguments& options) {
   if (options.tasks.given())
     return options.tasks.run(options.model.folder(), options.device.get(), options.json);
+  if (options.recall.given())
+    return options.recall.run(options.model.folder(), options.teacher, options.device.get(),
+                              options.text, options.json);
   if (!options.teacher.empty()) return run_beside_teacher(options);
   const Checkpoint checkpoint(options.model.folder());
   const Transformer model = load_model(checkpoint, options.device.get());
@@ -111,6 +116,7 @@ Command add_evaluate(CLI::App& program) {
                   "compare with this model: KL, agreement, error of each layer's attention")
       ->type_name("MODEL");
   options->tasks.add(*app);
+  options->recall.add(*app);
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
@@ -121,14 +127,23 @@ Command add_evaluate(CLI::App& program) {
       "context.\n\n"
       "A question of a task is answered by the candidate with the highest log-likelihood, summed\n"
       "(acc) or divided by its number of characters (acc_norm). Prompts: docs/tasks.md.\n\n"
+      "--recall asks by generation for a four-digit number that stood so many tokens before the\n"
+      "question, among the numbers of other things (\"confused\": one of these was answered), and\n"
+      "shows how well the model predicts a random sequence of so many tokens when it comes again\n"
+      "(induction). Protocol: docs/recall.md.\n\n"
       "Example:\n  dofla evaluate path/to/gpt2 --data valid.jsonl.zst --sequences 64\n"
-      "  dofla evaluate path/to/gpt2 --task piqa --task arc_easy --task-data path/to/tasks\n\n"
+      "  dofla evaluate path/to/gpt2 --task piqa --task arc_easy --task-data path/to/tasks\n"
+      "  dofla evaluate student --recall --teacher path/to/gpt2 --distances 128,256,512\n\n"
       "JSON:\n  {\"loss\", \"perplexity\", \"tokens\", \"sequences\": [{\"tokens\", \"loss\"}]}\n"
       "  With --teacher instead of sequences: \"teacher_loss\", \"kl\", \"top1_agreement\",\n"
       "  \"attention_error\" (one a layer). With --task: {\"tasks\": [{\"task\", \"split\",\n"
       "  \"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", \"acc_norm_stderr\", "
       "\"truncated\",\n"
-      "  \"not_finite\"}]}. A loss that is not finite is an error.");
+      "  \"not_finite\"}]}. With --recall: {\"recall\": [{\"distance\", \"questions\", \"exact\",\n"
+      "  \"confused\", \"chance\"}], \"induction\": [{\"distance\", \"accuracy\"}]}, where exact "
+      "and\n"
+      "  confused count questions; with --teacher also \"teacher_exact\", \"teacher_confused\",\n"
+      "  \"teacher_accuracy\". A loss that is not finite is an error.");
   return {app, [options] { run(*options); }};
 }
 

@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-STAGES = ["data", "dof", "plan", "linear", "distill", "train", "evaluate", "sensitivity", "generate",
+STAGES = ["data", "dof", "plan", "linear", "distill", "train", "generate", "evaluate", "sensitivity",
           "report"]
 
 # What each layer may include besides itself.

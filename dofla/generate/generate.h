@@ -1,8 +1,9 @@
-// Continues a sequence token by token.
+// Continues sequences token by token.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "dofla/data/batches.h"
 #include "dofla/generate/sampler.h"
@@ -33,5 +34,11 @@ using OnToken = std::function<void(int64_t id)>;
 // can be continued by up to most_tokens − n + 1 of them: the last one drawn need not be read again.
 Generation generate(const Transformer& model, const TokenIds& prompt,
                     const GenerateOptions& options, const OnToken& on_token = {});
+
+// The `tokens` likeliest next tokens of every prompt, past the end of text too: what generate()
+// draws at temperature 0, with all prompts side by side. They may have different lengths, and
+// `tokens` must fit after the longest one.
+std::vector<TokenIds> generate_greedily(const Transformer& model,
+                                        const std::vector<TokenIds>& prompts, int64_t tokens);
 
 }  // namespace dofla

@@ -79,4 +79,27 @@ std::vector<TokenIds> read_windows(const Checkpoint& model, const TextSource& so
   return windows;
 }
 
+TokenIds read_running_text(const Checkpoint& model, const TextSource& source, int64_t most_tokens,
+                           SkippedLines* skipped) {
+  const Tokenizer tokenizer = Tokenizer::load(model.folder());
+  DocumentReader documents(source.files, {.skip_bad_lines = source.skip_bad_lines});
+  const int64_t vocabulary = model.config().vocabulary;
+  TokenIds all;
+  while (std::ssize(all) < most_tokens) {
+    const std::optional<std::string> document = documents.next();
+    if (!document) break;
+    for (const int64_t id : tokenizer.encode(*document + "\n\n", false)) {
+      if (tokenizer.is_special(id)) continue;  // written out in the text
+      if (id >= vocabulary)
+        fail(
+            "token id {} is outside the model's vocabulary of {}: the tokenizer is another model's",
+            id, vocabulary);
+      all.push_back(id);
+    }
+  }
+  if (skipped != nullptr) *skipped = documents.skipped();
+  if (std::ssize(all) > most_tokens) all.resize(static_cast<size_t>(most_tokens));
+  return all;
+}
+
 }  // namespace dofla

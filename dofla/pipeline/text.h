@@ -36,4 +36,10 @@ Windows open_windows(const Checkpoint& model, const TextSource& source,
 std::vector<TokenIds> read_windows(const Checkpoint& model, const TextSource& source,
                                    const Progress& progress = {}, SkippedLines* skipped = nullptr);
 
+// The beginning of the text as one sequence of at most so many tokens, whatever the model's
+// context: documents with a blank line between them and no special tokens. Throws Error if the text
+// has a defect or an id that the model has not.
+TokenIds read_running_text(const Checkpoint& model, const TextSource& source, int64_t most_tokens,
+                           SkippedLines* skipped = nullptr);
+
 }  // namespace dofla

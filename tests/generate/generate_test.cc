@@ -102,7 +102,32 @@ TEST_P(Generate, TheSameSeedGivesTheSameTokens) {
   EXPECT_NE(generate(model, prompt(), other).ids, a.ids);
 }
 
+// Prompts of different lengths, softmax and linear attention.
+TEST_P(Generate, PromptsSideBySideGetWhatEachGetsAlone) {
+  const TokenIds whole = greedy();
+  const std::vector<TokenIds> prompts = {prompt(), {1}, TokenIds(whole.rbegin(), whole.rend())};
+  const Transformer mixed = make_linear_model(checkpoint, test::mixed_features(model.config()));
+  for (const Transformer* each : {&model, &mixed})
+    for (const int64_t tokens : {1, 6}) {
+      const std::vector<TokenIds> together = generate_greedily(*each, prompts, tokens);
+      ASSERT_EQ(together.size(), 3u);
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_EQ(together[i], generate(*each, prompts[i], options(tokens)).ids) << i;
+    }
+}
+
+TEST_P(Generate, PromptsSideBySideMayFillTheContext) {
+  const auto context = static_cast<size_t>(model.config().context);
+  const std::vector<TokenIds> prompts = {{1, 2}, TokenIds(context - 3, 1)};
+  EXPECT_EQ(generate_greedily(model, prompts, 4)[1], generate(model, prompts[1], options(4)).ids);
+  EXPECT_THROW(generate_greedily(model, prompts, 5), std::invalid_argument);
+  EXPECT_THROW(generate_greedily(model, {{1}, TokenIds(context + 1, 1)}, 1), Error);
+}
+
 TEST_P(Generate, RefusesMisuse) {
+  EXPECT_THROW(generate_greedily(model, {}, 1), std::invalid_argument);
+  EXPECT_THROW(generate_greedily(model, {{1}, {}}, 1), std::invalid_argument);
+  EXPECT_THROW(generate_greedily(model, {{1}}, 0), std::invalid_argument);
   EXPECT_THROW(generate(model, {}, options(1)), std::invalid_argument);
   EXPECT_THROW(generate(model, {1}, options(0)), std::invalid_argument);
   EXPECT_THROW(generate(model, {model.config().vocabulary}, options(1)), std::invalid_argument);

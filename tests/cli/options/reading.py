@@ -58,6 +58,35 @@ def _():
     equal(tasks(task="piqa", limit=3)["questions"], 3)
 
 
+def recall(**more):
+    arguments = ["evaluate", MODEL, "--recall", "--data", text_file(60, 5)]
+    for name, value in {"distances": "64", "questions": 4, **more}.items():
+        arguments += ["--" + name, value]
+    return answer(*arguments)
+
+
+@option("evaluate", "--recall")
+def _():
+    equal(set(recall()), {"recall", "induction"})
+
+
+@option("evaluate", "--distances")
+def _():
+    equal([row["distance"] for row in recall(distances="40,64")["recall"]], [40, 64])
+
+
+@option("evaluate", "--questions")
+def _():
+    equal(recall(questions=2)["recall"][0]["questions"], 2)
+
+
+@option("evaluate", "--seed")
+def _():
+    figures = [recall(seed=seed)["induction"][0]["accuracy"] for seed in range(4)]
+    equal(recall(seed=2)["induction"][0]["accuracy"], figures[2])
+    check(len(set(figures)) > 1)
+
+
 @option("generate", "--prompt")
 def _():
     check(ask("generate", prompt="The dog")["ids"] != ask("generate")["ids"])

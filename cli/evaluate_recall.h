@@ -1,0 +1,29 @@
+// The part of `dofla evaluate` that asks for what stood in the prompt: --recall, --distances,
+// --questions, --seed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/command.h"
+
+namespace dofla::cli {
+
+class RecallArguments {
+ public:
+  void add(CLI::App& app);  // after the options of text and tasks, some of which these exclude
+  bool given() const { return given_; }
+  // Beside a teacher, unless that is empty.
+  void run(const fs::path& model_folder, const std::string& teacher_folder, const Device& device,
+           const TextArguments& text, bool json) const;
+
+ private:
+  bool given_ = false;
+  std::vector<int64_t> distances_ = {128, 256, 512, 1024, 1900};
+  int64_t questions_ = 50;
+  uint64_t seed_ = 0;
+};
+
+}  // namespace dofla::cli
