@@ -7,23 +7,26 @@ namespace dofla {
 namespace {
 
 SensitivityOptions options_of(const Suite& suite, uint64_t seed) {
-  return {.features = suite.features, .cost = suite.costs.front(), .seed = seed};
+  return {
+      .features = suite.features, .cost = suite.costs.front(), .seed = seed, .exact = suite.exact};
 }
 
 Json sensitivity_settings(const Study& study, uint64_t seed) {
   const Suite& suite = study.suite;
   const SensitivityOptions options = options_of(suite, seed);
-  return {{"teacher", study.teacher_line()},
-          {"device", study.device.description()},
-          {"features", name(suite.features)},
-          {"coordinates", name(suite.coordinates)},
-          {"ladder", ladder_around(suite.costs.front())},
-          {"steps", options.steps},
-          {"batch", options.batch},
-          {"sequence_length", study.text.train.front().size()},
-          {"text", fingerprint_of(study.text.train)},
-          {"costs", suite.costs},
-          {"seed", seed}};
+  Json settings = {{"teacher", study.teacher_line()},
+                   {"device", study.device.description()},
+                   {"features", name(suite.features)},
+                   {"coordinates", name(suite.coordinates)},
+                   {"ladder", ladder_around(suite.costs.front())},
+                   {"steps", options.steps},
+                   {"batch", options.batch},
+                   {"sequence_length", study.text.train.front().size()},
+                   {"text", fingerprint_of(study.text.train)},
+                   {"costs", suite.costs},
+                   {"seed", seed}};
+  if (!suite.exact.empty()) settings["exact_keys"] = to_json(ExactKeySet{suite.exact});
+  return settings;
 }
 
 Json measure_plans(const Study& study, uint64_t seed, const Progress& progress) {

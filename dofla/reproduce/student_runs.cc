@@ -20,7 +20,8 @@ void save_features(const fs::path& file, const FeatureSet& features) {
   write_safetensors(file, to_tensors(features.to(Device())),
                     {{"map", std::string(name(features.map))},
                      {"coordinates", std::string(name(features.coordinates.kind))},
-                     {"counts", Json(features.counts()).dump()}});
+                     {"counts", Json(features.counts()).dump()},
+                     {"exact_keys", to_json(features.exact).dump()}});
 }
 
 // As many steps as take the time that the suite's steps of the other loss took.
@@ -100,6 +101,11 @@ DistillOptions student_options(const Study& study, const Student& student,
   const Suite& suite = study.suite;
   DistillOptions job;
   job.plan = plan;
+  if (!student.baseline() && !suite.exact.empty()) {
+    auto& hybrid = std::get<DimensionPlan>(job.plan);
+    hybrid.exact.assign(plan.heads.size(), suite.exact);
+    hybrid.key_heads = study.teacher.config().kv_heads;
+  }
   job.coordinates = suite.coordinates;
   job.sequences = suite.dof_sequences;
   job.recipe = recipe_of(suite, student, steps);
@@ -156,8 +162,12 @@ FeatureSet load_student(const Study& study, const Student& student) {
            to_string(found.shape()));
     return found.clone();
   };
-  return from_tensors({*map, *coordinates, counts.get<std::vector<std::vector<int64_t>>>()},
-                      study.teacher.config(), find);
+  FeatureSetForm form = {*map, *coordinates, counts.get<std::vector<std::vector<int64_t>>>()};
+  const Json exact = parse_json(entry("exact_keys"), file.path().string());
+  if (!exact.empty())
+    form.exact = read_exact_keys(exact, study.teacher.config().layers,
+                                 file.path().string() + ": exact_keys");
+  return from_tensors(form, study.teacher.config(), find);
 }
 
 }  // namespace dofla

@@ -129,6 +129,25 @@ void read_dof(const Json& json, const std::string& where, Suite& suite) {
   fields.real("power", 0, 100, suite.power);
 }
 
+void read_exact_keys(const Json& json, const std::string& where, Suite& suite) {
+  const SuiteFields fields(json, where + ": exact_keys",
+                           {"keys", "sinks", "recent", "block", "policy"});
+  int64_t keys = 0;
+  fields.whole("keys", 1, kMost, keys);
+  if (keys == 0) fields.refuse("keys", "missing");
+  KeyPolicy policy = KeyPolicy::kAttended;
+  fields.named("policy", find_named<KeyPolicy>, one_of_names<KeyPolicy>(), policy);
+  suite.exact = cache_of(keys, policy);
+  fields.whole("sinks", 0, kMost, suite.exact.sinks);
+  fields.whole("recent", 1, kMost, suite.exact.recent);
+  fields.whole("block", 1, 64, suite.exact.block);
+  try {
+    require_valid(suite.exact);
+  } catch (const std::invalid_argument& problem) {
+    fail("{}: {}", fields.where(), problem.what());
+  }
+}
+
 void read_learning_rates(const Json& json, const std::string& where, Suite& suite) {
   std::vector<std::string> known = all_names<LossKind>();
   known.emplace_back(name(FeatureMap::kDijiang));
@@ -220,14 +239,16 @@ Suite read_suite(const fs::path& file) {
   const std::string where = file.string();
   const SuiteFields fields(
       json, where,
-      {"teacher",   "data",           "length",     "held_out", "costs",    "strategies",  "losses",
-       "baselines", "seeds",          "steps",      "batch",    "features", "coordinates", "init",
-       "mask",      "learning_rates", "equal_time", "dof",      "tasks",    "timing"});
+      {"teacher",     "data",      "length",    "held_out",       "costs",      "strategies",
+       "losses",      "baselines", "seeds",     "steps",          "batch",      "features",
+       "coordinates", "init",      "mask",      "learning_rates", "equal_time", "dof",
+       "tasks",       "timing",    "exact_keys"});
   const fs::path folder = file.parent_path();
   Suite suite;
   read_paths(fields, folder, suite);
   read_training(fields, suite);
   read_matrix(fields, suite);
+  if (const Json* found = fields.find("exact_keys")) read_exact_keys(*found, where, suite);
   if (const Json* found = fields.find("dof")) read_dof(*found, where, suite);
   if (const Json* found = fields.find("learning_rates")) read_learning_rates(*found, where, suite);
   if (const Json* found = fields.find("equal_time")) read_equal_time(*found, where, suite);

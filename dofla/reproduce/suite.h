@@ -50,6 +50,7 @@ struct Suite {
   int64_t batch = DistillOptions().batch;  // windows a step
   FeatureMap features = FeatureMap::kPrf;  // of the students that are no baseline: the paper's
   Coordinates coordinates = kCoordinates;
+  ExactKeys exact = {};  // that every layer of the students that are no baseline keeps
   FeatureInit init = make_recipe().init;
   PairMask mask = PairMask::kCausal;
   std::map<std::string, LearningRates> learning_rates;  // by loss, or "dijiang"

@@ -159,5 +159,21 @@ TEST(SuiteExamples, AllOfThemAreSound) {
   EXPECT_GE(found, 2);
 }
 
+TEST_F(SuiteTest, ReadsExactKeys) {
+  EXPECT_TRUE(read("{}").exact.empty());
+  EXPECT_EQ(read(R"({"exact_keys": {"keys": 64}})").exact, cache_of(64));
+  const ExactKeys window = {
+      .keys = 30, .sinks = 0, .recent = 5, .block = 4, .policy = KeyPolicy::kRecent};
+  EXPECT_EQ(read(R"({"exact_keys": {"keys": 30, "sinks": 0, "recent": 5, "block": 4,
+                                    "policy": "recent"}})")
+                .exact,
+            window);
+  expect_refused(R"({"exact_keys": {}})", {"exact_keys: keys", "missing"});
+  expect_refused(R"({"exact_keys": {"keys": 12}})", {"exact_keys", "too few"});
+  expect_refused(R"({"exact_keys": {"keys": 64, "policy": "all"}})", {"policy", "attended"});
+  expect_refused(R"({"exact_keys": {"keys": 64, "block": 24}})", {"exact_keys", "divides 64"});
+  expect_refused(R"({"exact_keys": {"keys": 64, "window": 3}})", {"window"});
+}
+
 }  // namespace
 }  // namespace dofla
