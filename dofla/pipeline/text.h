@@ -21,6 +21,7 @@ struct TextSource {
 // Windows of 2 to context tokens, one a call.
 struct Windows {
   std::function<bool(TokenIds& ids)> next;  // false after the last one
+  std::function<void()> rewind;             // to the first one
   int64_t predicted_tokens = 0;             // of all of them
   SkippedLines skipped = {};
 };
@@ -35,5 +36,8 @@ Windows open_windows(const Checkpoint& model, const TextSource& source,
 // left out, `skipped` says how many.
 std::vector<TokenIds> read_windows(const Checkpoint& model, const TextSource& source,
                                    const Progress& progress = {}, SkippedLines* skipped = nullptr);
+
+// The first so many of them, or all there are.
+std::vector<TokenIds> first_windows(const std::vector<TokenIds>& windows, int64_t count);
 
 }  // namespace dofla
