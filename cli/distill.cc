@@ -294,10 +294,11 @@ Command add_distill(CLI::App& program) {
       "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n\n"
       "JSON:\n  {\"teacher_loss\", \"student_loss\", \"kl\", \"top1_agreement\", \"dims\", "
       "\"state_bytes\",\n"
-      "   \"steps\", \"skipped_steps\", \"seconds\", \"tokens_per_second\"}; losses in nats a "
-      "token on "
-      "held-out\n"
-      "   text, tokens_per_second of training");
+      "   \"steps\", \"skipped_steps\", \"seconds\", \"tokens_per_second\", "
+      "\"attention_error\",\n"
+      "   \"controls\": [{\"name\", \"loss\", \"state_bytes\"}]}; losses in nats a token on "
+      "held-out text,\n"
+      "   tokens_per_second of training, controls as in dofla evaluate");
   return {app, [options] { run(*options); }};
 }
 

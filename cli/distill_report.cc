@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "cli/controls_table.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/report/facts.h"
 #include "dofla/sensitivity/allocate.h"
@@ -39,6 +40,9 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
         "  predicted    {:.3f}\n",
         fmt::join(result.added, " "),
         fmt::join(predicted_loss(*result.sensitivity, result.plan), " "));
+  text += controls_table(result.controls, {.loss = compared.student_loss,
+                                           .teacher_loss = compared.teacher_loss,
+                                           .state_bytes = result.plan.state_bytes()});
   text += fmt::format("training       {} steps of the {} loss, {} tokens/s; {:.0f} s in all\n",
                       result.steps(), result.settings["loss"].get<std::string>(),
                       grouped(static_cast<int64_t>(result.tokens_per_second())), seconds);
@@ -61,7 +65,8 @@ OrderedJson distill_json(const Distilled& result, double seconds) {
                       {"skipped_steps", result.history.skipped.size()},
                       {"seconds", seconds},
                       {"tokens_per_second", result.tokens_per_second()},
-                      {"attention_error", result.comparison.attention_error}};
+                      {"attention_error", result.comparison.attention_error},
+                      {"controls", controls_json(result.controls)}};
   if (result.plan.by == PlanUnit::kHead) json["heads"] = result.plan.heads;
   if (result.sensitivity) {
     json["predicted"] = predicted_loss(*result.sensitivity, result.plan);

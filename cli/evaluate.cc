@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/command.h"
+#include "cli/controls_table.h"
 #include "cli/device_option.h"
 #include "cli/evaluate_recall.h"
 #include "cli/evaluate_tasks.h"
@@ -43,13 +44,20 @@ OrderedJson to_json(const NextTokenLoss& result) {
 void run_beside_teacher(const EvaluateArguments& options) {
   const Checkpoint checkpoint(options.model.folder()), teacher_checkpoint(options.teacher);
   const Device device = options.device.get();
-  const Transformer student = load_model(checkpoint, device);
-  const Transformer teacher = load_model(teacher_checkpoint, device);
+  Transformer student = load_model(checkpoint, device);
+  Transformer teacher = load_model(teacher_checkpoint, device);
+  const FeatureSet features = is_linear(checkpoint) ? load_features(checkpoint) : FeatureSet();
   Comparison result;
+  Controls controls;
   {
     ProgressBar bar;
     const Windows text = options.text.open(checkpoint, bar.progress());
     result = compare(teacher, student, text.next, text.predicted_tokens, bar.progress());
+    if (is_linear(checkpoint)) {
+      text.rewind();
+      controls = evaluate_controls(student, teacher, features, text.next, text.predicted_tokens,
+                                   bar.progress());
+    }
   }
   checkpoint.require_unchanged();
   teacher_checkpoint.require_unchanged();
@@ -60,7 +68,8 @@ void run_beside_teacher(const EvaluateArguments& options) {
                        {"teacher_loss", result.teacher_loss},
                        {"kl", result.kl},
                        {"top1_agreement", result.top1_agreement},
-                       {"attention_error", result.attention_error}});
+                       {"attention_error", result.attention_error},
+                       {"controls", controls_json(controls)}});
   print(fmt::format(
       "loss         {:.4f} nats a token, teacher {:.4f}\n"
       "perplexity   {:.2f}\n"
@@ -70,6 +79,9 @@ void run_beside_teacher(const EvaluateArguments& options) {
       "tokens       {} predicted\n",
       result.student_loss, result.teacher_loss, std::exp(result.student_loss), result.kl,
       100 * result.top1_agreement, fmt::join(result.attention_error, " "), grouped(result.tokens)));
+  print(controls_table(controls, {.loss = result.student_loss,
+                                  .teacher_loss = result.teacher_loss,
+                                  .state_bytes = state_bytes(features, checkpoint.config())}));
 }
 
 void run(const EvaluateArguments& options) {
@@ -125,6 +137,9 @@ Command add_evaluate(CLI::App& program) {
       "in nats over all predictions, the perplexity its exponential, and \"tokens\" counts the\n"
       "predicted tokens. With --ids every array is a sequence of its own, of 2 tokens up to the\n"
       "context.\n\n"
+      "With --teacher a student is also compared with what it has to beat: itself with its exact\n"
+      "keys or its features alone, and the teacher with nothing but a window and 4 sinks, or the\n"
+      "keys attended most lately, in the same memory.\n\n"
       "A question of a task is answered by the candidate with the highest log-likelihood, summed\n"
       "(acc) or divided by its number of characters (acc_norm). Prompts: docs/tasks.md.\n\n"
       "--recall asks by generation for a four-digit number that stood so many tokens before the\n"
@@ -136,7 +151,9 @@ Command add_evaluate(CLI::App& program) {
       "  dofla evaluate student --recall --teacher path/to/gpt2 --distances 128,256,512\n\n"
       "JSON:\n  {\"loss\", \"perplexity\", \"tokens\", \"sequences\": [{\"tokens\", \"loss\"}]}\n"
       "  With --teacher instead of sequences: \"teacher_loss\", \"kl\", \"top1_agreement\",\n"
-      "  \"attention_error\" (one a layer). With --task: {\"tasks\": [{\"task\", \"split\",\n"
+      "  \"attention_error\" (one a layer), \"controls\": [{\"name\", \"loss\", \"state_bytes\"}]\n"
+      "  (name: exact-keys, features, window or cache). With --task: {\"tasks\": [{\"task\", "
+      "\"split\",\n"
       "  \"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", \"acc_norm_stderr\", "
       "\"truncated\",\n"
       "  \"not_finite\"}]}. With --recall: {\"recall\": [{\"distance\", \"questions\", \"exact\",\n"

@@ -4,20 +4,14 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/stopwatch.h"
-#include "dofla/distill/attention_entropy.h"
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
-#include "dofla/sensitivity/added_loss.h"
+#include "dofla/pipeline/judge.h"
 #include "dofla/sensitivity/allocate.h"
 
 namespace dofla {
 namespace {
-
-std::vector<TokenIds> first(const std::vector<TokenIds>& sequences, int64_t count) {
-  const auto most = std::min(static_cast<size_t>(count), sequences.size());
-  return {sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(most)};
-}
 
 // The teacher as degrees of freedom, features and losses see it.
 struct Teacher {
@@ -32,7 +26,7 @@ Teacher in_coordinates(const Checkpoint& checkpoint, const Transformer& original
   const auto* start = std::get_if<StudentFeatures>(&options.plan);
   CoordinateSet coordinates =
       start != nullptr ? start->features.coordinates
-                       : measure_coordinates(original, first(text.train, options.sequences),
+                       : measure_coordinates(original, first_windows(text.train, options.sequences),
                                              options.coordinates_kind(), progress);
   Checkpoint there = in_coordinates(checkpoint, coordinates);
   Transformer model(there, options.device);
@@ -88,8 +82,8 @@ void allocate_features(const Teacher& teacher, const DistillText& text,
   if (options.measures_dof()) {
     DofOptions dof = options.dof.value_or(DofOptions());
     dof.features = options.recipe.features;
-    result.dof = measure_dof(teacher.model, first(text.train, options.sequences), dof, options.seed,
-                             progress);
+    result.dof = measure_dof(teacher.model, first_windows(text.train, options.sequences), dof,
+                             options.seed, progress);
     result.dof->coordinates = options.coordinates_kind();
     result.plan = allocate(*result.dof, *options.allocation());
     return;
@@ -113,7 +107,7 @@ void choose_features_per_head(const Teacher& teacher, const DistillText& text,
 FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& text,
                                const DistillOptions& options, const DimensionPlan& plan) {
   const Recipe& recipe = options.recipe;
-  const std::vector<TokenIds> sequences = first(text.train, options.sequences);
+  const std::vector<TokenIds> sequences = first_windows(text.train, options.sequences);
   const auto observe = [&](const Observer& observer) {
     for (const TokenIds& sequence : sequences)
       teacher.forward(to_tensor(sequence),
@@ -190,38 +184,6 @@ void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const 
   result.history = trainer.history();
 }
 
-// What every layer of the student adds to the loss by itself.
-std::vector<double> realised_loss(Transformer& teacher, const DistillText& text,
-                                  const Distilled& result) {
-  std::vector<double> added(result.features.layers.size(), 0);
-  double windows = 0;
-  for (const TokenIds& window : text.held_out) {
-    const Tensor ids = to_tensor(window);
-    const std::vector<double> one =
-        loss_added_by_layers(teacher, result.features, ids, mean_loss(teacher, ids));
-    ++windows;
-    for (size_t i = 0; i < added.size(); ++i) added[i] += (one[i] - added[i]) / windows;
-  }
-  return added;
-}
-
-// What the training losses cannot fall below.
-std::vector<double> training_floor(const Transformer& teacher, const DistillText& text,
-                                   const DistillOptions& options, const Distilled& result) {
-  constexpr int64_t kWindows = 8;
-  if (result.history.loss.empty()) return {};
-  if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
-    return direct->imitate ? std::vector<double>() : std::vector{result.comparison.teacher_loss};
-  const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
-  if (layerwise->kind != FeatureLossKind::kSoftmax) return {};
-  if (!result.features.exact.empty()) return {};  // the loss is of what exact keys leave
-  std::vector<double> floor =
-      attention_entropy(teacher, first(text.train, kWindows), layerwise->mask);
-  for (size_t i = 0; i < floor.size(); ++i)
-    if (result.features.layers[i].empty()) floor[i] = 0;  // as the loss of such a layer is
-  return floor;
-}
-
 }  // namespace
 
 DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out) {
@@ -265,13 +227,8 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
   choose_features_per_head(teacher, text, options, progress, result);
   train_features(checkpoint, teacher, text, options, progress, result);
 
-  const Transformer student = make_linear_model(checkpoint, result.features, options.device);
-  int64_t tokens = 0;
-  for (const TokenIds& sequence : text.held_out)
-    tokens += static_cast<int64_t>(sequence.size()) - 1;
-  result.comparison = compare(original, student, each_of(text.held_out), tokens, progress);
-  result.floor = training_floor(original, text, options, result);
-  if (result.sensitivity) result.added = realised_loss(teacher.model, text, result);
+  Transformer student = make_linear_model(checkpoint, result.features, options.device);
+  judge(original, teacher.model, student, text, options, progress, result);
   return result;
 }
 

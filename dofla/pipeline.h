@@ -13,6 +13,7 @@
 #include "dofla/distill/train.h"
 #include "dofla/dof/measure.h"
 #include "dofla/evaluate/compare.h"
+#include "dofla/evaluate/controls.h"
 #include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/sensitivity/measure.h"
@@ -99,6 +100,7 @@ struct Distilled {
   // floor"); empty where that is 0.
   std::vector<double> floor;
   Comparison comparison;  // on the held-out text
+  Controls controls;      // there too: what the student has to beat
   // What every layer alone adds to the loss on held-out text, beside predicted_loss(); where the
   // sensitivity was measured.
   std::vector<double> added;

@@ -56,6 +56,11 @@ ExactKeys cache_of(int64_t keys, KeyPolicy policy) {
   return {.keys = keys, .recent = std::max<int64_t>(1, keys / 2), .policy = policy};
 }
 
+int64_t least_cache() {
+  const ExactKeys exact;
+  return 2 * (exact.sinks + exact.block);
+}
+
 void require_valid(const ExactKeys& exact) {
   require(exact.sinks >= 0 && exact.recent >= 1,
           "exact keys: expected at least 0 sinks and 1 recent key, found {} and {}", exact.sinks,

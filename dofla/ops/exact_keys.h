@@ -44,6 +44,7 @@ struct ExactKeys {
 // So many keys as caches keep them where nothing else is said: the newest half stays
 // (docs/hybrid.md, "Which keys stay").
 ExactKeys cache_of(int64_t keys, KeyPolicy policy = KeyPolicy::kAttended);
+int64_t least_cache();  // the fewest keys of a sound one
 
 // Throws std::invalid_argument unless at least `block` keys can leave a full cache and the rest is
 // sound.

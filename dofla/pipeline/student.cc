@@ -31,6 +31,9 @@ TrainingSection training_section(const Checkpoint& teacher, const Distilled& res
   section.state_bytes = state_bytes(result.features, teacher.config());
   section.cache_bytes = cache_bytes(teacher.config(), teacher.config().context);
   section.tokens_per_second = result.tokens_per_second();
+  for (const Control& control : result.controls.measured)
+    section.controls.push_back({describe(control), control.loss, control.state_bytes});
+  section.controls_notes = notes(result.controls, result.comparison.student_loss);
   return section;
 }
 

@@ -1,5 +1,6 @@
 #include "dofla/pipeline/text.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "dofla/checkpoint/tokenizer.h"
@@ -24,11 +25,13 @@ Windows open_ids(const ModelConfig& config, const TextSource& source) {
   Windows result;
   for (const TokenIds& sequence : *ids)
     result.predicted_tokens += static_cast<int64_t>(sequence.size()) - 1;
-  result.next = [ids, at = size_t{0}](TokenIds& sequence) mutable {
-    if (at == ids->size()) return false;
-    sequence = (*ids)[at++];
+  const auto at = std::make_shared<size_t>(0);
+  result.next = [ids, at](TokenIds& sequence) {
+    if (*at == ids->size()) return false;
+    sequence = (*ids)[(*at)++];
     return true;
   };
+  result.rewind = [at] { *at = 0; };
   return result;
 }
 
@@ -54,8 +57,12 @@ Windows open_files(const Checkpoint& model, const TextSource& source, const Prog
     report(progress, {"read the text", result.predicted_tokens, 0, "tokens"});
   }
   result.skipped = first.skipped();
-  const auto windows = std::make_shared<WindowReader>(files, encode, options);
-  result.next = [windows](TokenIds& sequence) { return windows->next(sequence); };
+  const auto begin = [files, encode, options] {
+    return std::make_unique<WindowReader>(files, encode, options);
+  };
+  const auto reader = std::make_shared<std::unique_ptr<WindowReader>>(begin());
+  result.next = [reader](TokenIds& sequence) { return (*reader)->next(sequence); };
+  result.rewind = [reader, begin] { *reader = begin(); };
   return result;
 }
 
@@ -100,6 +107,11 @@ TokenIds read_running_text(const Checkpoint& model, const TextSource& source, in
   if (skipped != nullptr) *skipped = documents.skipped();
   if (std::ssize(all) > most_tokens) all.resize(static_cast<size_t>(most_tokens));
   return all;
+}
+
+std::vector<TokenIds> first_windows(const std::vector<TokenIds>& windows, int64_t count) {
+  const auto most = std::min(static_cast<size_t>(count), windows.size());
+  return {windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(most)};
 }
 
 }  // namespace dofla

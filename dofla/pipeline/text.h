@@ -21,6 +21,7 @@ struct TextSource {
 // Windows of 2 to context tokens, one a call.
 struct Windows {
   std::function<bool(TokenIds& ids)> next;  // false after the last one
+  std::function<void()> rewind;             // to the first one
   int64_t predicted_tokens = 0;             // of all of them
   SkippedLines skipped = {};
 };
@@ -41,5 +42,8 @@ std::vector<TokenIds> read_windows(const Checkpoint& model, const TextSource& so
 // has a defect or an id that the model has not.
 TokenIds read_running_text(const Checkpoint& model, const TextSource& source, int64_t most_tokens,
                            SkippedLines* skipped = nullptr);
+
+// The first so many of them, or all there are.
+std::vector<TokenIds> first_windows(const std::vector<TokenIds>& windows, int64_t count);
 
 }  // namespace dofla

@@ -138,6 +138,21 @@ std::string error_note(const TrainingSection& training) {
       names);
 }
 
+std::string controls_notes(const TrainingSection& training) {
+  std::string html;
+  for (const std::string& note : training.controls_notes)
+    html += fmt::format("<p class=\"note\"><bdi>{}</bdi></p>\n", escape_html(note));
+  return html;
+}
+
+std::string controls_figure(const TrainingSection& training) {
+  return fmt::format(
+      "<figure>\n{}<figcaption><b>What the student has to beat</b> on the same text: itself with "
+      "one of its parts alone, and the teacher with exact keys alone in the same "
+      "memory.</figcaption>\n</figure>\n",
+      controls_table_html(training));
+}
+
 std::string dof_and_plan(const ReportData& data, Figures& figures) {
   std::string facts, charts;
   if (data.dof) {
@@ -169,8 +184,10 @@ std::string sections(const ReportData& data) {
     std::string charts;
     if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);
     if (!data.training->layer_error.empty()) charts += error_figure(*data.training, figures);
+    if (!data.training->controls.empty()) charts += controls_figure(*data.training);
     html += section("Distillation",
-                    facts_list(training_facts(*data.training)) + error_note(*data.training),
+                    facts_list(training_facts(*data.training)) + error_note(*data.training) +
+                        controls_notes(*data.training),
                     charts + name_value_table(data.facts));
   } else if (!data.facts.empty()) {
     html += section("Run", "", name_value_table(data.facts));

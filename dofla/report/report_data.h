@@ -56,6 +56,13 @@ struct PlanSection {
   std::vector<LayerPlan> layers;
 };
 
+// What the student has to beat, measured on the same text.
+struct ControlRow {
+  std::string name;  // "a window of 64 keys alone"
+  double loss = 0;
+  int64_t state_bytes = 0;
+};
+
 struct TrainingSection {
   std::string loss;               // the objective's name, such as "softmax"
   std::vector<Curve> layer_loss;  // (step, loss) per layer
@@ -71,6 +78,8 @@ struct TrainingSection {
   std::optional<int64_t> cache_bytes;    // the teacher's key/value cache at `context` tokens
   std::optional<int64_t> context;
   std::optional<double> tokens_per_second;
+  std::vector<ControlRow> controls;         // the student's own row is made of the fields above
+  std::vector<std::string> controls_notes;  // a sentence each
 };
 
 struct ReportData {

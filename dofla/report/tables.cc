@@ -216,4 +216,19 @@ std::string error_table_html(const TrainingSection& training) {
   return std::move(table).finish();
 }
 
+std::string controls_table_html(const TrainingSection& training) {
+  const bool above = training.teacher_loss.has_value();
+  Table table({"attention", above ? "above the teacher" : "loss", "memory a sequence"});
+  const auto add_row = [&](const std::string& name, double loss, std::optional<int64_t> bytes) {
+    table.begin_row(name);
+    table.add(format_number(loss - training.teacher_loss.value_or(0)));
+    table.add(bytes ? format_bytes(*bytes) : "");
+    table.end_row();
+  };
+  if (training.student_loss) add_row("the student", *training.student_loss, training.state_bytes);
+  for (const ControlRow& row : training.controls)
+    add_row("<bdi>" + escape_html(row.name) + "</bdi>", row.loss, row.state_bytes);
+  return std::move(table).finish();
+}
+
 }  // namespace dofla

@@ -15,5 +15,6 @@ std::string sensitivity_table_html(const SensitivitySection& sensitivity);     /
 std::string predicted_loss_table_html(const SensitivitySection& sensitivity);  // of every layer
 std::string loss_table_html(const TrainingSection& training);  // layer × five moments, and floor
 std::string error_table_html(const TrainingSection& training);
+std::string controls_table_html(const TrainingSection& training);  // student and controls
 
 }  // namespace dofla

@@ -117,6 +117,12 @@ TEST(ExactKeys, AsManyAsTokensAreSoftmaxAttention) {
   compare(found.v, expected.v, "grad v");
 }
 
+TEST(ExactKeys, TheLeastCacheIsTheLeast) {
+  EXPECT_NO_THROW(require_valid(cache_of(least_cache())));
+  EXPECT_NO_THROW(require_valid(cache_of(least_cache() + 1)));
+  EXPECT_THROW(require_valid(cache_of(least_cache() - 1)), std::invalid_argument);
+}
+
 TEST(ExactKeys, RefuseWhatNoCacheCanHold) {
   EXPECT_NO_THROW(require_valid({.keys = 20, .sinks = 4, .recent = 8, .block = 8}));
   for (const ExactKeys& wrong :

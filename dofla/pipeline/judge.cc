@@ -1,0 +1,56 @@
+#include "dofla/pipeline/judge.h"
+
+#include "dofla/distill/attention_entropy.h"
+#include "dofla/sensitivity/added_loss.h"
+
+namespace dofla {
+namespace {
+
+// What every layer of the student adds to the loss by itself.
+std::vector<double> realised_loss(Transformer& teacher, const DistillText& text,
+                                  const Distilled& result) {
+  std::vector<double> added(result.features.layers.size(), 0);
+  double windows = 0;
+  for (const TokenIds& window : text.held_out) {
+    const Tensor ids = to_tensor(window);
+    const std::vector<double> one =
+        loss_added_by_layers(teacher, result.features, ids, mean_loss(teacher, ids));
+    ++windows;
+    for (size_t i = 0; i < added.size(); ++i) added[i] += (one[i] - added[i]) / windows;
+  }
+  return added;
+}
+
+// What the training losses cannot fall below.
+std::vector<double> training_floor(const Transformer& teacher, const DistillText& text,
+                                   const DistillOptions& options, const Distilled& result) {
+  constexpr int64_t kWindows = 8;
+  if (result.history.loss.empty()) return {};
+  if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
+    return direct->imitate ? std::vector<double>() : std::vector{result.comparison.teacher_loss};
+  const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
+  if (layerwise->kind != FeatureLossKind::kSoftmax) return {};
+  if (!result.features.exact.empty()) return {};  // the loss is of what exact keys leave
+  std::vector<double> floor =
+      attention_entropy(teacher, first_windows(text.train, kWindows), layerwise->mask);
+  for (size_t i = 0; i < floor.size(); ++i)
+    if (result.features.layers[i].empty()) floor[i] = 0;  // as the loss of such a layer is
+  return floor;
+}
+
+}  // namespace
+
+void judge(const Transformer& original, Transformer& teacher, Transformer& student,
+           const DistillText& text, const DistillOptions& options, const Progress& progress,
+           Distilled& result) {
+  int64_t tokens = 0;
+  for (const TokenIds& sequence : text.held_out)
+    tokens += static_cast<int64_t>(sequence.size()) - 1;
+  result.comparison = compare(original, student, each_of(text.held_out), tokens, progress);
+  result.controls = evaluate_controls(student, teacher, result.features, each_of(text.held_out),
+                                      tokens, progress);
+  result.floor = training_floor(original, text, options, result);
+  if (result.sensitivity) result.added = realised_loss(teacher, text, result);
+}
+
+}  // namespace dofla
