@@ -54,7 +54,7 @@ void merge_backward(const Tensor& q, const Tensor& left_out, const Tensor& out,
   const int64_t left_rows = left_out.size(1);
   const float root = std::sqrt(static_cast<float>(width));
   float* const logs = left_log_sum.data<float>();
-  float* const to = grad_q.data<float>();
+  auto* const to = static_cast<float*>(grad_q.mutable_first());  // may be a view
   for_left_rows(q, first, [&](int64_t b, int64_t h, int64_t r) {
     const int64_t query = (b * heads + h) * tokens + first + r;
     const int64_t token = ((b * tokens + first + r) * heads + h) * width;
@@ -65,7 +65,8 @@ void merge_backward(const Tensor& q, const Tensor& left_out, const Tensor& out,
     const float change =
         dot(g, left_out.data<float>() + ((b * left_rows + r) * heads + h) * width, width) -
         dot(g, out.data<float>() + token, width);
-    add_scaled(x, -std::exp(log - norm - both) * change / root, width, to + query * width);
+    add_scaled(x, -std::exp(log - norm - both) * change / root, width,
+               to + b * grad_q.step(0) + h * grad_q.step(1) + (first + r) * grad_q.step(2));
     log = both + norm;
   });
   const int64_t used = tokens - first;
