@@ -13,19 +13,16 @@ ExactKeys read_layer(const Json& json, const std::string& where) {
   ExactKeys exact;
   exact.keys = fields.size("keys");
   // From 0, which a size does not allow.
-  const auto count = [&](const char* field, int64_t fallback) {
-    const std::optional<double> value = fields.number(field);
-    if (!value) return fallback;
-    if (*value != 0) return fields.size(field);
-    return int64_t{0};
+  const auto count = [&](const char* field) {
+    return fields.number(field) == 0 ? int64_t{0} : fields.size(field);
   };
-  exact.sinks = count("sinks", exact.sinks);
-  exact.recent = count("recent", exact.recent);
-  exact.block = count("block", exact.block);
+  exact.sinks = count("sinks");
+  exact.recent = count("recent");
+  exact.block = count("block");
   const auto policy = find_named<KeyPolicy>(fields.text("policy").value_or(""));
   if (!policy) fields.refuse("policy", "expected " + one_of_names<KeyPolicy>());
   exact.policy = *policy;
-  exact.decay = fields.positive("decay", exact.decay);
+  exact.decay = fields.positive("decay");
   try {
     require_valid(exact);
   } catch (const std::invalid_argument& problem) {

@@ -1,7 +1,8 @@
 // Decoding by steps against forward on the CPU, where both consist of the same operations: softmax
-// attention, linear attention, and both in one model.
+// attention, linear attention, exact keys beside it, and softmax and linear in one model.
 #include "dofla/generate/decoder.h"
 
+#include <array>
 #include <tuple>
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 namespace dofla {
 namespace {
 
-enum class Kind { kSoftmax, kLinear, kMixed };
+enum class Kind { kSoftmax, kLinear, kHybrid, kMixed };
 
 class DecoderSteps : public testing::TestWithParam<std::tuple<std::string, Kind>> {
  protected:
@@ -24,6 +25,8 @@ class DecoderSteps : public testing::TestWithParam<std::tuple<std::string, Kind>
         return Transformer(teacher);
       case Kind::kLinear:
         return make_linear_model(teacher, test::ragged_features(teacher.config()));
+      case Kind::kHybrid:
+        return make_linear_model(teacher, test::hybrid_features(teacher.config()));
       default:
         return make_linear_model(teacher, test::mixed_features(teacher.config()));
     }
@@ -145,8 +148,9 @@ TEST_P(DecoderSteps, RefuseMisuse) {
 // state that does not grow go on.
 TEST_P(DecoderSteps, EndWithTheContextWhereTheyMust) {
   const int64_t context = model.config().context;
-  const bool endless =
-      std::get<Kind>(GetParam()) == Kind::kLinear && !model.weights().position_embedding.defined();
+  const Kind kind = std::get<Kind>(GetParam());
+  const bool endless = (kind == Kind::kLinear || kind == Kind::kHybrid) &&
+                       !model.weights().position_embedding.defined();
   Decoder decoder(model, model.new_state());
   for (int64_t i = 0; i < context; ++i) decoder.step({i % 5});
   if (!endless) {
@@ -169,13 +173,14 @@ TEST_P(DecoderSteps, EndWithTheContextWhereTheyMust) {
 
 std::string name_of(const testing::TestParamInfo<DecoderSteps::ParamType>& param) {
   const auto& [model, kind] = param.param;
-  return model + (kind == Kind::kSoftmax ? "Softmax" : kind == Kind::kLinear ? "Linear" : "Mixed");
+  constexpr std::array kNames = {"Softmax", "Linear", "Hybrid", "Mixed"};
+  return model + kNames.at(static_cast<size_t>(kind));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, DecoderSteps,
                          testing::Combine(testing::ValuesIn(test::fixture_models()),
                                           testing::Values(Kind::kSoftmax, Kind::kLinear,
-                                                          Kind::kMixed)),
+                                                          Kind::kHybrid, Kind::kMixed)),
                          name_of);
 
 }  // namespace

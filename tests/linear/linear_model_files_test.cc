@@ -48,6 +48,35 @@ TEST(LinearModelFiles, ABrokenBlockIsRefused) {
       "no layer has any");
 }
 
+TEST(LinearModelFiles, BrokenExactKeysAreRefused) {
+  const auto expect_keys_refused = [](const std::function<void(Json & keys)>& spoil,
+                                      std::initializer_list<std::string_view> parts) {
+    const test::ScratchFolder scratch;
+    const Checkpoint teacher(test::fixtures() / "gpt2");
+    write_linear_model(scratch.path(), teacher, test::hybrid_features(teacher.config()), {});
+    const fs::path file = scratch.path() / "config.json";
+    Json config = load_json(file);
+    spoil(config["linear_attention"]["exact_keys"]);
+    write_whole(file, config.dump());
+    test::expect_error([&] { load_model(Checkpoint(scratch.path())); }, parts);
+  };
+  expect_keys_refused([](Json& keys) { keys = "many"; }, {"config.json", "list of 3 layers"});
+  expect_keys_refused([](Json& keys) { keys.erase(0); }, {"exact_keys", "list of 3 layers"});
+  expect_keys_refused([](Json& keys) { keys[1] = 8; }, {"layer 2", "object or null"});
+  for (const char* field : {"keys", "sinks", "recent", "block", "policy", "decay"}) {
+    expect_keys_refused([&](Json& keys) { keys[1].erase(field); }, {"layer 2", field});
+    expect_keys_refused([&](Json& keys) { keys[1][field] = Json::array(); }, {"layer 2", field});
+    if (field != std::string_view("policy"))
+      expect_keys_refused([&](Json& keys) { keys[1][field] = -1; }, {"layer 2", field});
+  }
+  expect_keys_refused([](Json& keys) { keys[0]["keys"] = 6; }, {"layer 1", "6 are too few"});
+  expect_keys_refused([](Json& keys) { keys[0]["keys"] = 1e18; }, {"layer 1", "keys"});
+  expect_keys_refused([](Json& keys) { keys[0]["block"] = 3; }, {"layer 1", "divides 64"});
+  expect_keys_refused([](Json& keys) { keys[0]["decay"] = 1; }, {"layer 1", "decay"});
+  expect_keys_refused([](Json& keys) { keys[0]["policy"] = "oldest"; },
+                      {"layer 1", "policy", "attended", "recent"});
+}
+
 // Of untied features of a model whose query heads share key heads.
 void expect_untied_refused(const std::function<void(Json& block, NamedTensors& tensors)>& spoil,
                            std::initializer_list<std::string_view> parts) {

@@ -9,6 +9,7 @@
 #include "dofla/ops/cross_entropy.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/linear_fixture.h"
 #include "tests/support/random_values.h"
 #include "tests/support/slope.h"
 #include "tests/support/tolerance.h"
@@ -202,6 +203,22 @@ TEST_P(FixtureGradients, OfALinearModelAreTheSlopesOfItsLoss) {
     expect_slope(linear, ids, parameters(linear, {.weights = true}),
                  gradients_of(linear, ids, false, {.weights = true}), 1e-4, "all weights");
   }
+}
+
+// A window, whose keys leave at the same tokens wherever the parameters are.
+TEST_P(FixtureGradients, OfAHybridModelAreTheSlopesOfItsLoss) {
+  const FeatureSet set =
+      test::hybrid_features(model.config(), FeatureMap::kUntied, KeyPolicy::kRecent);
+  Transformer hybrid = make_linear_model(checkpoint, set);
+  hybrid.make_trainable();
+  const NamedTensors features = parameters(hybrid, {.features = true});
+  const NamedTensors gradients = gradients_of(hybrid, ids, false, {.features = true});
+  ASSERT_EQ(features.size(), static_cast<size_t>(4 * (model.config().layers - 1)));
+  for (size_t i = 0; i < features.size(); ++i)
+    expect_slope(hybrid, ids, {features[i]}, {gradients[i]}, 3e-3, features[i].first);
+  expect_slope(hybrid, ids, parameters(hybrid, {.weights = true}),
+               gradients_of(hybrid, ids, false, {.weights = true}), 1e-4, "all weights");
+  expect_same_bits(gradients_of(hybrid, ids, true), gradients_of(hybrid, ids));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, FixtureGradients, testing::ValuesIn(test::fixture_models()),

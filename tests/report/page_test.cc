@@ -161,9 +161,9 @@ TEST(ReportPage, EscapesEveryName) {
   EXPECT_FALSE(contains(page, "onerror=alert(2)>"));
   EXPECT_FALSE(contains(page, "\x01"));
   EXPECT_FALSE(contains(page, "\xff"));
-  // Title (twice), model, two facts, Gram scale, strategy (twice), loss, its floor, command,
-  // version.
-  EXPECT_EQ(count(page, "&lt;script&gt;alert(1)"), 12u);
+  // Title (twice), model, two facts, Gram scale, strategy (twice), loss, its floor, a control and
+  // what is said of it, command, version.
+  EXPECT_EQ(count(page, "&lt;script&gt;alert(1)"), 14u);
 }
 
 TEST(ReportPage, NamesNumbersThatAreNotFiniteAndDrawsNone) {
@@ -243,6 +243,24 @@ TEST(ReportPage, SaysWhichLayersHaveAnErrorAboveOne) {
   EXPECT_TRUE(contains(page, ">0.25<"));
   data.training->layer_error = {0.25, 1};
   EXPECT_FALSE(contains(markup(data), "an error above 1"));
+}
+
+TEST(ReportPage, ShowsWhatTheStudentHasToBeat) {
+  ReportData data;
+  data.training = TrainingSection{};
+  EXPECT_FALSE(contains(markup(data), "has to beat"));
+  data.training->teacher_loss = 3;
+  data.training->student_loss = 3.25;
+  data.training->state_bytes = 2048;
+  data.training->controls = {{"its exact keys alone", 3.75, 1024}, {"a window", 3.125, 2048}};
+  data.training->controls_notes = {"the linear part does not pay here: the student < a window"};
+  const std::string page = markup(data);
+  for (const char* row :
+       {"the student</th><td>0.25</td><td>2 KiB</td>",
+        "<bdi>its exact keys alone</bdi></th><td>0.75</td><td>1 KiB</td>",
+        "<bdi>a window</bdi></th><td>0.125</td><td>2 KiB</td>", "the student &lt; a window"})
+    EXPECT_TRUE(contains(page, row)) << row;
+  EXPECT_EQ(first_unbalanced(page), "");
 }
 
 TEST(ReportPage, IsDeterministic) {

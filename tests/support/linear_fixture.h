@@ -34,6 +34,21 @@ inline FeatureSet mixed_features(const ModelConfig& config, FeatureMap map = Fea
   return set;
 }
 
+// A cache that is full after eight tokens.
+inline ExactKeys few_keys(KeyPolicy policy = KeyPolicy::kAttended) {
+  return {.keys = 8, .sinks = 1, .recent = 2, .block = 4, .policy = policy};
+}
+
+// A hybrid student: features and exact keys in every layer but the last, which has exact keys
+// alone.
+inline FeatureSet hybrid_features(const ModelConfig& config, FeatureMap map = FeatureMap::kPrf,
+                                  KeyPolicy policy = KeyPolicy::kAttended) {
+  FeatureSet set = ragged_features(config, map);
+  set.exact.assign(set.layers.size(), few_keys(policy));
+  set.layers.back() = {};
+  return set;
+}
+
 inline Tensor some_ids(const ModelConfig& config, int64_t batch, int64_t tokens) {
   Tensor ids({batch, tokens}, DType::kI64);
   for (int64_t i = 0; i < ids.count(); ++i)

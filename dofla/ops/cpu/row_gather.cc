@@ -12,6 +12,7 @@ namespace {
 // lies, where row `named` of `heads` lies, and the name, which may be −1.
 template <class Row>
 void for_rows(const Tensor& index, const Tensor& heads, const Row& row) {
+  require(heads.dtype() == DType::kF32, "rows: expected F32, found {}", name(heads.dtype()));
   const int64_t count = index.size(2), all = heads.size(1), shared = all / index.size(1);
   parallel_for(heads.size(0) * all, [&](int64_t head) {
     const int64_t b = head / all, h = head % all, sequence = index.size(0) == 1 ? 0 : b;

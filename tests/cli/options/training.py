@@ -49,6 +49,50 @@ def _():
     equal(by["layer"].about["by"], "layer")
 
 
+def kept(**more):
+    """A hybrid student's record of what its layers keep."""
+    return distilled(strategy="fix", samples=None, **more).about["exact_keys"]
+
+
+@option("distill", "--keys")
+def _():
+    equal([layer["keys"] for layer in kept(keys=24)], [24] * 5)
+    run(*plain("distill", keys=5), code=2)
+
+
+@option("distill", "--window")
+def _():
+    equal(kept(window=24), kept(keys=24, policy="recent"))
+
+
+@option("distill", "--policy")
+def _():
+    equal({layer["policy"] for layer in kept(keys=24)}, {"attended"})
+    equal({layer["policy"] for layer in kept(keys=24, policy="recent")}, {"recent"})
+
+
+@option("distill", "--sinks")
+def _():
+    equal((kept(keys=24)[0]["sinks"], kept(keys=24, sinks=0)[0]["sinks"]), (4, 0))
+
+
+@option("distill", "--recent")
+def _():
+    equal((kept(keys=24)[0]["recent"], kept(keys=24, recent=3)[0]["recent"]), (8, 3))
+
+
+@option("distill", "--block")
+def _():
+    equal((kept(keys=24)[0]["block"], kept(keys=24, block=2)[0]["block"]), (8, 2))
+    run(*plain("distill", keys=24, block=3), code=2)
+
+
+@option("distill", "--keep")
+def _():
+    one = distilled(strategy="fix", samples=None, keep="1,3")
+    equal([row is None for row in one.about["features"]], [True, False, True, False, False])
+
+
 @option("distill", "--start")
 def _():
     first = distilled()
