@@ -102,12 +102,16 @@ TEST_P(Generate, TheSameSeedGivesTheSameTokens) {
   EXPECT_NE(generate(model, prompt(), other).ids, a.ids);
 }
 
-// Prompts of different lengths, softmax and linear attention.
+// Prompts of different lengths: softmax attention, linear attention beside it, and layers that keep
+// so few keys that some leave while tokens are generated.
 TEST_P(Generate, PromptsSideBySideGetWhatEachGetsAlone) {
   const TokenIds whole = greedy();
   const std::vector<TokenIds> prompts = {prompt(), {1}, TokenIds(whole.rbegin(), whole.rend())};
   const Transformer mixed = make_linear_model(checkpoint, test::mixed_features(model.config()));
-  for (const Transformer* each : {&model, &mixed})
+  FeatureSet features = test::mixed_features(model.config());
+  features.exact.assign(features.layers.size(), {.keys = 8, .sinks = 1, .recent = 2, .block = 4});
+  const Transformer hybrid = make_linear_model(checkpoint, features);
+  for (const Transformer* each : {&model, &mixed, &hybrid})
     for (const int64_t tokens : {1, 6}) {
       const std::vector<TokenIds> together = generate_greedily(*each, prompts, tokens);
       ASSERT_EQ(together.size(), 3u);
