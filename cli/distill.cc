@@ -186,7 +186,7 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
     option->excludes(plan);
     option->excludes(start);
   }
-  options.exact.add(app, {plan, start});
+  options.exact.add(app, {plan, start}, "goes to the features (left out: none)");
   options.exact.add_keep(app, start);
   add_choice(
       app, "--coordinates", options.coordinates,

@@ -9,8 +9,11 @@
 #include "cli/device_option.h"
 #include "cli/evaluate_recall.h"
 #include "cli/evaluate_tasks.h"
+#include "cli/exact_keys_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/usage_error.h"
+#include "dofla/core/error.h"
 #include "dofla/evaluate/compare.h"
 #include "dofla/linear/linear_model.h"
 
@@ -27,6 +30,7 @@ struct EvaluateArguments {
   TaskArguments tasks;
   RecallArguments recall;
   std::string teacher;
+  ExactKeysOption exact;
   bool json = false;
 };
 
@@ -84,6 +88,19 @@ void run_beside_teacher(const EvaluateArguments& options) {
                                   .state_bytes = state_bytes(features, checkpoint.config())}));
 }
 
+// The model, or its attention cut to the exact keys that were asked for.
+Transformer load(const Checkpoint& checkpoint, const EvaluateArguments& options) {
+  const Device device = options.device.get();
+  const std::optional<ExactKeys> exact = options.exact.value();
+  if (!exact) return load_model(checkpoint, device);
+  if (is_linear(checkpoint))
+    fail("{}: has its own kind of attention; --keys is for a softmax model",
+         checkpoint.folder().string());
+  from_arguments([&] { return (require_valid(*exact), true); });
+  return make_linear_model(checkpoint, exact_keys_alone(checkpoint.config().layers, *exact),
+                           device);
+}
+
 void run(const EvaluateArguments& options) {
   if (options.tasks.given())
     return options.tasks.run(options.model.folder(), options.device.get(), options.json);
@@ -92,7 +109,7 @@ void run(const EvaluateArguments& options) {
                               options.text, options.json);
   if (!options.teacher.empty()) return run_beside_teacher(options);
   const Checkpoint checkpoint(options.model.folder());
-  const Transformer model = load_model(checkpoint, options.device.get());
+  const Transformer model = load(checkpoint, options);
   NextTokenLoss result;
   double seconds = 0;
   {
@@ -124,11 +141,14 @@ Command add_evaluate(CLI::App& program) {
   options->model.add(*app);
   options->device.add(*app);
   options->text.add(*app, 0, kBuiltInSequences);
-  app->add_option("--teacher", options->teacher,
-                  "compare with this model: KL, agreement, error of each layer's attention")
-      ->type_name("MODEL");
+  CLI::Option* teacher =
+      app->add_option("--teacher", options->teacher,
+                      "compare with this model: KL, agreement, error of each layer's attention")
+          ->type_name("MODEL");
   options->tasks.add(*app);
   options->recall.add(*app);
+  options->exact.add(*app, {teacher, app->get_option("--task"), app->get_option("--recall")},
+                     "is forgotten\n(left out: a softmax model keeps all)");
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
@@ -140,6 +160,9 @@ Command add_evaluate(CLI::App& program) {
       "With --teacher a student is also compared with what it has to beat: itself with its exact\n"
       "keys or its features alone, and the teacher with nothing but a window and 4 sinks, or the\n"
       "keys attended most lately, in the same memory.\n\n"
+      "With --keys or --window a softmax model attends to these alone: what a cache without "
+      "features\n"
+      "is worth.\n\n"
       "A question of a task is answered by the candidate with the highest log-likelihood, summed\n"
       "(acc) or divided by its number of characters (acc_norm). Prompts: docs/tasks.md.\n\n"
       "--recall asks by generation for a four-digit number that stood so many tokens before the\n"

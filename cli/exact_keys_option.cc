@@ -5,13 +5,15 @@
 
 namespace dofla::cli {
 
-void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& excluded) {
+void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& excluded,
+                          const char* leaving) {
   const ExactKeys defaults;
   CLI::Option* keys =
       app.add_option(
              "--keys", keys_,
-             "keys that a key head keeps exact: the first, the newest and the most attended\n"
-             "lately; what leaves goes to the features (left out: none)")
+             fmt::format("keys that a key head keeps exact: the first, the newest and the most "
+                         "attended\nlately; what leaves {}",
+                         leaving))
           ->type_name("K")
           ->check(whole_between(1, 1 << 20));
   CLI::Option* window =

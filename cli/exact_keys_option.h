@@ -13,7 +13,8 @@ namespace dofla::cli {
 class ExactKeysOption {
  public:
   // Adds --keys, --window, --sinks, --recent, --policy and --block, none of them beside `excluded`.
-  void add(CLI::App& app, const std::vector<CLI::Option*>& excluded);
+  // `leaving` says what becomes of the keys that leave.
+  void add(CLI::App& app, const std::vector<CLI::Option*>& excluded, const char* leaving);
   void add_keep(CLI::App& app, CLI::Option* excluded);  // --keep
 
   bool given() const { return keys_ || window_; }

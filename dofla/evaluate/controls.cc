@@ -83,7 +83,8 @@ void add_rivals(const Transformer& student, Transformer& teacher, const FeatureS
   if (layers == 0) return;
   for (int64_t i = 0; i < config.layers; ++i)
     if (!teacher.attention(i).grows()) {
-      left_out.push_back("a window or a cache alone: the teacher has no softmax attention itself");
+      left_out.emplace_back(
+          "a window or a cache alone: the teacher has no softmax attention itself");
       return;
     }
   const int64_t count = std::min(
@@ -98,11 +99,9 @@ void add_rivals(const Transformer& student, Transformer& teacher, const FeatureS
   for (const auto& [kind, policy] : {std::pair(ControlKind::kWindow, KeyPolicy::kRecent),
                                      std::pair(ControlKind::kCache, KeyPolicy::kAttended)}) {
     const ExactKeys exact = cache_of(count, policy);
-    FeatureSet keys = {.map = features.map,
-                       .layers = std::vector<Features>(features.layers.size()),
-                       .exact = ExactKeySet(features.layers.size())};
+    FeatureSet keys = exact_keys_alone(config.layers, exact);
     for (size_t i = 0; i < keys.exact.size(); ++i)
-      if (!keeps_softmax(features, i)) keys.exact[i] = exact;
+      if (keeps_softmax(features, i)) keys.exact[i] = {};
     contenders.emplace_back(Control{.kind = kind, .keys = count}, teacher, keys);
   }
 }

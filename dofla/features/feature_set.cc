@@ -35,6 +35,14 @@ FeatureSet FeatureSet::to(const Device& device) const {
   return there;
 }
 
+FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact) {
+  const auto count = static_cast<size_t>(layers);
+  return {.map = FeatureMap::kUntied,
+          .layers = std::vector<Features>(count),
+          .coordinates = {},
+          .exact = ExactKeySet(count, exact)};
+}
+
 NamedTensors to_tensors(const FeatureSet& set) {
   NamedTensors tensors;
   for (size_t i = 0; i < set.layers.size(); ++i) {

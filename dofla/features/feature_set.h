@@ -25,6 +25,9 @@ struct FeatureSet {
   FeatureSet to(const Device& device) const;  // a copy there; itself if it is there already
 };
 
+// No features at all: every layer keeps such a cache and forgets what leaves it.
+FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact);
+
 // As tensors of a safetensors file, handles to the set's own: "linear_attention.<layer>.z" and
 // ".log_alpha", where untied also ".u" and ".norm_weight", and ".map" and ".shift" of coordinates.
 // What else there is to know of a set stands in the configuration beside it.

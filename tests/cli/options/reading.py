@@ -87,6 +87,44 @@ def _():
     check(len(set(figures)) > 1)
 
 
+def cut(**more):
+    """The loss of the model with its attention cut to a cache."""
+    return ask("evaluate", **more)["loss"]
+
+
+@option("evaluate", "--keys")
+def _():
+    check(abs(cut(keys=500) - cut()) < 1e-4)
+    check(cut(keys=24) > cut())
+    run(*plain("evaluate", keys=5), code=2)
+
+
+@option("evaluate", "--window")
+def _():
+    equal(cut(window=24), cut(keys=24, policy="recent"))
+
+
+@option("evaluate", "--policy")
+def _():
+    equal(cut(keys=24), cut(keys=24, policy="attended"))
+
+
+@option("evaluate", "--sinks")
+def _():
+    check(cut(window=24, sinks=0) != cut(window=24))
+
+
+@option("evaluate", "--recent")
+def _():
+    equal(cut(keys=24), cut(keys=24, recent=12))
+    run(*plain("evaluate", keys=24, recent=20), code=2)
+
+
+@option("evaluate", "--block")
+def _():
+    check(cut(window=24, block=1) != cut(window=24))
+
+
 @option("generate", "--prompt")
 def _():
     check(ask("generate", prompt="The dog")["ids"] != ask("generate")["ids"])

@@ -78,7 +78,7 @@ def _():
 
 @option("distill", "--recent")
 def _():
-    equal((kept(keys=24)[0]["recent"], kept(keys=24, recent=3)[0]["recent"]), (8, 3))
+    equal((kept(keys=24)[0]["recent"], kept(keys=24, recent=3)[0]["recent"]), (12, 3))
 
 
 @option("distill", "--block")
