@@ -16,11 +16,11 @@ struct InspectArguments {
   bool json = false;
 };
 
-void print_table(const ModelConfig& config, const Parameters& parameters, const fs::path& folder) {
+std::string table(const ModelConfig& config, const Parameters& parameters, const fs::path& folder) {
   const std::string kv_heads = config.kv_heads == config.heads
                                    ? ""
                                    : fmt::format(", {} for keys and values", config.kv_heads);
-  print(fmt::format(
+  return fmt::format(
       "{}\n"
       "  type        {}\n"
       "  layers      {}\n"
@@ -32,7 +32,7 @@ void print_table(const ModelConfig& config, const Parameters& parameters, const 
       "  weights     {}, {}\n",
       folder.string(), config.model_type, config.layers, config.heads, config.head_size, kv_heads,
       config.width, grouped(config.vocabulary), grouped(config.context), grouped(parameters.count),
-      with_bytes_unit(parameters.bytes), name(parameters.dtype)));
+      with_bytes_unit(parameters.bytes), name(parameters.dtype));
 }
 
 // What a layer attends to: features, head by head where they differ, exact keys, or everything.
@@ -67,9 +67,9 @@ void run(const InspectArguments& options) {
   const ModelConfig& config = checkpoint.config();
   const Parameters parameters = count_parameters(checkpoint);
   if (!options.json) {
-    print_table(config, parameters, checkpoint.folder());
-    if (is_linear(checkpoint)) print(linear_lines(load_features(checkpoint), config));
-    return;
+    std::string text = table(config, parameters, checkpoint.folder());
+    if (is_linear(checkpoint)) text += linear_lines(load_features(checkpoint), config);
+    return print(text);
   }
   OrderedJson json = {{"model_type", config.model_type}, {"layers", config.layers},
                       {"heads", config.heads},           {"kv_heads", config.kv_heads},

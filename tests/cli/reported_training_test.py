@@ -49,7 +49,7 @@ class Distill(Reported):
         self.shows(mean, statistics.mean(said["dims"]), 1)
         config = self.config
         cache = (2 * config["num_hidden_layers"] * config["num_key_value_heads"]
-                 * config["max_position_embeddings"] * inspected["head_size"] * 4)
+                 * config["max_position_embeddings"] * inspected["head_size"] * 2)  # in 16 bits
         self.assertEqual(
             parts(table, "memory", r"(.*) a sequence, .* takes (.*) at (\S+) tokens"),
             (with_bytes_unit(inspected["linear_attention"]["state_bytes"]),
