@@ -5,7 +5,9 @@
 
 namespace dofla::cli {
 
-void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& excluded) {
+void ExactKeysOption::add(CLI::App& app, CLI::Option* memory,
+                          const std::vector<CLI::Option*>& excluded) {
+  memory_ = memory;
   const ExactKeys defaults;
   CLI::Option* keys =
       app.add_option(
@@ -13,12 +15,14 @@ void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& exclud
              "keys that a key head keeps exact: the first, the newest and the most attended\n"
              "lately; what leaves goes to the features (left out: none)")
           ->type_name("K")
-          ->check(whole_between(1, 1 << 20));
+          ->check(whole_between(1, 1 << 20))
+          ->excludes(memory);
   CLI::Option* window =
       app.add_option("--window", window_, "the same as --keys K --policy recent: the newest keys")
           ->type_name("K")
           ->check(whole_between(1, 1 << 20))
-          ->excludes(keys);
+          ->excludes(keys)
+          ->excludes(memory);
   std::vector<CLI::Option*> options = {keys, window};
   options.push_back(
       app.add_option("--sinks", sinks_,
@@ -46,20 +50,11 @@ void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& exclud
     for (CLI::Option* other : excluded) option->excludes(other);
 }
 
-void ExactKeysOption::add_keep(CLI::App& app, CLI::Option* excluded) {
-  app.add_option("--keep", keep_,
-                 "layers that keep their softmax attention and its cache, such as 1,10")
-      ->delimiter(',')
-      ->type_name("L")
-      ->check(whole_from(1))
-      ->excludes(excluded);
-}
-
 std::optional<ExactKeys> ExactKeysOption::value() const {
-  if (!given()) {
+  if (!given() && memory_->count() == 0) {
     if (sinks_ || recent_ || block_ || policy_)
       throw UsageError(
-          "--sinks, --policy, --recent and --block are of exact keys: give --keys too");
+          "--sinks, --policy, --recent and --block are of exact keys: give --keys or --memory too");
     return std::nullopt;
   }
   ExactKeys exact;
@@ -71,9 +66,27 @@ std::optional<ExactKeys> ExactKeysOption::value() const {
   return exact;
 }
 
-std::vector<int64_t> ExactKeysOption::keep() const {
+void KeepOption::add(CLI::App& app, CLI::Option* plan, CLI::Option* start) {
+  CLI::Option* keep =
+      app.add_option("--keep", layers_,
+                     "layers that keep their softmax attention and its cache, such as 1,10")
+          ->delimiter(',')
+          ->type_name("L")
+          ->check(whole_from(1))
+          ->excludes(start);
+  app.add_option("--keep-count", count_,
+                 "how many keep it: those that add most to the loss when they are linear, with\n"
+                 "--strategy dof those with the largest degrees of freedom")
+      ->type_name("N")
+      ->check(whole_from(1))
+      ->excludes(keep)
+      ->excludes(plan)
+      ->excludes(start);
+}
+
+std::vector<int64_t> KeepOption::layers() const {
   std::vector<int64_t> layers;
-  for (const int64_t layer : keep_) layers.push_back(layer - 1);
+  for (const int64_t layer : layers_) layers.push_back(layer - 1);
   return layers;
 }
 

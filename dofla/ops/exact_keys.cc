@@ -59,10 +59,10 @@ void require_valid(const ExactKeys& exact) {
   require(exact.block >= 1 && 64 % exact.block == 0,
           "exact keys: expected a block that divides 64, found {}", exact.block);
   require(
-      exact.keys - exact.sinks - exact.recent >= exact.block,
+      exact.keys >= least_keys(exact),
       "exact keys: {} are too few: {} sinks and the {} newest stay when {} leave: give at least "
       "{}",
-      exact.keys, exact.sinks, exact.recent, exact.block, exact.sinks + exact.recent + exact.block);
+      exact.keys, exact.sinks, exact.recent, exact.block, least_keys(exact));
   require(exact.decay > 0 && exact.decay < 1,
           "exact keys: expected a decay between 0 and 1, found {}", exact.decay);
 }

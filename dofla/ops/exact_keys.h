@@ -41,6 +41,11 @@ struct ExactKeys {
   bool operator==(const ExactKeys&) const = default;
 };
 
+// The fewest keys that a cache of this kind can have: some can leave when it is full.
+constexpr int64_t least_keys(const ExactKeys& kind) {
+  return kind.sinks + kind.recent + kind.block;
+}
+
 // Throws std::invalid_argument unless at least `block` keys can leave a full cache and the rest is
 // sound.
 void require_valid(const ExactKeys& exact);

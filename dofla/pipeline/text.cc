@@ -1,5 +1,6 @@
 #include "dofla/pipeline/text.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "dofla/checkpoint/tokenizer.h"
@@ -77,6 +78,11 @@ std::vector<TokenIds> read_windows(const Checkpoint& model, const TextSource& so
   std::vector<TokenIds> windows;
   for (TokenIds window; text.next(window);) windows.push_back(window);
   return windows;
+}
+
+std::vector<TokenIds> first_windows(const std::vector<TokenIds>& windows, int64_t count) {
+  const auto most = std::min(static_cast<size_t>(count), windows.size());
+  return {windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(most)};
 }
 
 }  // namespace dofla

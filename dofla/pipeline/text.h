@@ -36,4 +36,7 @@ Windows open_windows(const Checkpoint& model, const TextSource& source,
 std::vector<TokenIds> read_windows(const Checkpoint& model, const TextSource& source,
                                    const Progress& progress = {}, SkippedLines* skipped = nullptr);
 
+// The first so many of them, or all there are.
+std::vector<TokenIds> first_windows(const std::vector<TokenIds>& windows, int64_t count);
+
 }  // namespace dofla

@@ -49,6 +49,52 @@ def _():
     equal(by["layer"].about["by"], "layer")
 
 
+SMALL = dict(sinks=1, recent=2, block=2)  # a cache of few keys, for windows of 32 tokens
+
+
+def with_keys(**instead):
+    return distilled(**{"samples": None, "strategy": "fix", "keys": 12, **SMALL, **instead})
+
+
+@option("distill", "--memory")
+def _():
+    for memory in (40_000, 60_000):
+        made = Distilled(cost=None, samples=None, memory=memory, **SMALL)
+        check(0.9 * memory < made.said["state_bytes"] <= memory)
+        equal((made.about["memory"], "cost" in made.about), (memory, False))
+    run(*plain("distill", cost=None, samples=None, memory="1kB", **SMALL), code=1)
+
+
+@option("distill", "--keys", "--window")
+def _():
+    equal(with_keys().said["keys"], [12] * 5)
+    equal({layer["policy"] for layer in with_keys().about["exact_keys"]}, {"attended"})
+    window = with_keys(keys=None, window=12)
+    equal({layer["policy"] for layer in window.about["exact_keys"]}, {"recent"})
+    check(window.said["student_loss"] != with_keys().said["student_loss"])
+
+
+@option("distill", "--sinks", "--recent", "--block", "--policy")
+def _():
+    for name, value in (("sinks", 2), ("recent", 3), ("block", 4), ("policy", "recent")):
+        other = with_keys(**{name: value})
+        equal({layer[name] for layer in other.about["exact_keys"]}, {value})
+        check(other.said["student_loss"] != with_keys().said["student_loss"])
+
+
+@option("distill", "--keep")
+def _():
+    equal([m == 0 for m in distilled(keep="2,5").said["dims"]], [False, True, False, False, True])
+
+
+@option("distill", "--keep-count")
+def _():
+    for strategy in ("sensitivity", "dof"):
+        kept = Distilled(strategy=strategy, samples=None, keep_count=2)
+        equal(kept.said["dims"].count(0), 2)
+        equal(kept.about["keep_count"], 2)
+
+
 @option("distill", "--start")
 def _():
     first = distilled()
