@@ -7,8 +7,8 @@
 
 namespace dofla {
 
-// Falls with K and with M. K is from the least of the table's kind to the length of its windows,
-// where nothing leaves and nothing is added.
+// Falls with K and with M. At K = the length of the table's windows nothing leaves
+// and nothing is added.
 class HybridLoss {
  public:
   HybridLoss(const SensitivityTable& table, size_t layer);  // of a table with a key ladder

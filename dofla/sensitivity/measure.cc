@@ -32,10 +32,10 @@ void choose_keys(const SensitivityOptions& options, int64_t key_heads, Sensitivi
   if (options.memory) {
     table.key_heads = key_heads;
     const int64_t least = least_keys(options.exact);
-    if (table.length <= least)
+    if (least > most_keys(table))
       fail(
-          "windows of {} tokens fit into the smallest cache, of {} keys: give longer windows, or "
-          "fewer sinks, recent keys and keys that leave together",
+          "windows of {} tokens leave nothing to features beside the fewest exact keys, {}: give "
+          "longer windows, or fewer sinks, recent keys and keys that leave together",
           table.length, least);
     const int64_t keys = keys_that_fit(table, *options.memory, kFeaturesBesideExactKeys);
     if (table.exact.empty())

@@ -46,7 +46,7 @@ Offer best_offer(std::vector<Layer>& layers, int64_t left, const SensitivityTabl
       best = offer;
   };
   for (Layer& layer : layers) {
-    if (const int64_t keys = std::min(table.exact.block, table.length - layer.keys); keys > 0)
+    if (const int64_t keys = std::min(table.exact.block, most_keys(table) - layer.keys); keys > 0)
       consider(make_offer(layer, keys, 0, unit));
     if (layer.features == DimensionPlan::kLargestDimension) continue;
     if (const Offer feature = make_offer(layer, 0, 1, unit); feature.gain > 0) consider(feature);
@@ -73,6 +73,10 @@ int64_t require_enough(const SensitivityTable& table, int64_t memory, int64_t fe
 UnitBytes unit_bytes(const SensitivityTable& table) {
   return {.key = table.key_heads * exact_key_bytes(1, table.model.head_size),
           .feature = table.heads_in_layer() * linear_state_bytes(1, table.model.head_size)};
+}
+
+int64_t most_keys(const SensitivityTable& table) {
+  return table.length - table.exact.block;
 }
 
 int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t features) {

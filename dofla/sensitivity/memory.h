@@ -14,6 +14,10 @@ struct UnitBytes {
 };
 UnitBytes unit_bytes(const SensitivityTable& table);
 
+// The most keys of a layer: a block still leaves a window, so that features have something to
+// learn.
+int64_t most_keys(const SensitivityTable& table);
+
 // The keys of a key head, if all layers have as many and so many features a head: at least the
 // fewest that the table's kind of cache can have. Throws Error if not even these and one feature
 // a head fit.
@@ -21,7 +25,7 @@ int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t fea
 
 // Every layer begins with the fewest keys and `least` features. A block of keys, or one feature in
 // every head, then goes where the predicted loss falls most for its bytes, until the memory is
-// spent or all layers have as many keys as the windows that were measured. All heads of a layer get
+// spent or nothing more would help. No layer gets more than most_keys(); all heads of a layer get
 // the same. Throws Error if the memory does not buy the least, or the table has no key ladder.
 DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least = 1);
 

@@ -214,8 +214,9 @@ TEST_F(Sensitivity, MemoryDecidesTheKeys) {
   test::expect_error([&] { measure_sensitivity(checkpoint, windows(2), options); },
                      {"1.0 kB a sequence is too little", "are needed at least"});
   options.memory = 1'000'000;
-  test::expect_error([&] { measure_sensitivity(checkpoint, windows(2, 8), options); },
-                     {"windows of 8 tokens fit into the smallest cache, of 8 keys"});
+  test::expect_error(
+      [&] { measure_sensitivity(checkpoint, windows(2, 8), options); },
+      {"windows of 8 tokens leave nothing to features beside the fewest exact keys, 8"});
 }
 
 TEST_F(Sensitivity, KeyLadderIsAroundTheKeys) {

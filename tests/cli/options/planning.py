@@ -204,12 +204,12 @@ SMALL = dict(sinks=1, recent=2, block=2)  # a cache of few keys, for windows of 
 
 
 def in_bytes(**instead):
-    return ask("sensitivity", **{"cost": None, "memory": "40kB", **SMALL, **instead})
+    return ask("sensitivity", **{"cost": None, "memory": "20kB", **SMALL, **instead})
 
 
 @option("sensitivity", "--memory")
 def _():
-    small, large = in_bytes(), in_bytes(memory="80kB")
+    small, large = in_bytes(), in_bytes(memory="24kB")
     check(small["exact_keys"]["keys"] < large["exact_keys"]["keys"])
     check(len(small["layers"][0]["added_without_features"]) == len(small["key_ladder"]))
     check("key_ladder" not in ask("sensitivity"))
@@ -243,7 +243,7 @@ def _():
 def _():
     file = new_path("hybrid.json")
     in_bytes(out=file)
-    for memory in (40_000, 60_000):
+    for memory in (20_000, 30_000):
         plan = answer("plan", file, "--memory", memory)
         check(0.9 * memory < plan["state_bytes"] <= memory)
     run("plan", file, "--memory", "1kB", code=1)
