@@ -10,6 +10,16 @@
 #include "dofla/sensitivity/allocate.h"
 
 namespace dofla::cli {
+namespace {
+
+std::vector<int64_t> keys_of(const DimensionPlan& plan) {
+  std::vector<int64_t> keys;
+  for (const ExactKeys& exact : plan.exact) keys.push_back(exact.keys);
+  return keys;
+}
+
+}  // namespace
+
 std::string distill_table(const Checkpoint& teacher, const Distilled& result, double seconds) {
   const Comparison& compared = result.comparison;
   const int64_t context = teacher.config().context;
@@ -28,6 +38,8 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
       kept == 0 ? "whatever its length"
                 : fmt::format("and the cache of {} with softmax attention", counted(kept, "layer")),
       with_bytes_unit(cache_bytes(teacher.config(), context)), grouped(context));
+  if (!result.plan.exact.empty())
+    text += fmt::format("exact keys     {} a key head\n", fmt::join(keys_of(result.plan), " "));
   text += fmt::format("layer error    {:.3f}  of each layer's attention output, relative\n",
                       fmt::join(compared.attention_error, " "));
   if (const auto layers = layers_worse_than_nothing(compared.attention_error); !layers.empty())
@@ -68,6 +80,7 @@ OrderedJson distill_json(const Distilled& result, double seconds) {
                       {"attention_error", result.comparison.attention_error},
                       {"controls", controls_json(result.controls)}};
   if (result.plan.by == PlanUnit::kHead) json["heads"] = result.plan.heads;
+  if (!result.plan.exact.empty()) json["keys"] = keys_of(result.plan);
   if (result.sensitivity) {
     json["predicted"] = predicted_loss(*result.sensitivity, result.plan);
     json["added"] = result.added;

@@ -147,8 +147,8 @@ Command add_evaluate(CLI::App& program) {
           ->type_name("MODEL");
   options->tasks.add(*app);
   options->recall.add(*app);
-  options->exact.add(*app, {teacher, app->get_option("--task"), app->get_option("--recall")},
-                     "is forgotten\n(left out: a softmax model keeps all)");
+  options->exact.add(*app, "is forgotten\n(left out: a softmax model keeps all)", nullptr,
+                     {teacher, app->get_option("--task"), app->get_option("--recall")});
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"

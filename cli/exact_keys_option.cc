@@ -5,8 +5,9 @@
 
 namespace dofla::cli {
 
-void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& excluded,
-                          const char* leaving) {
+void ExactKeysOption::add(CLI::App& app, const char* leaving, CLI::Option* memory,
+                          const std::vector<CLI::Option*>& excluded) {
+  memory_ = memory;
   const ExactKeys defaults;
   CLI::Option* keys =
       app.add_option(
@@ -21,6 +22,7 @@ void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& exclud
           ->type_name("K")
           ->check(whole_between(1, 1 << 20))
           ->excludes(keys);
+  if (memory != nullptr) memory->excludes(keys)->excludes(window);
   std::vector<CLI::Option*> options = {keys, window};
   options.push_back(
       app.add_option("--sinks", sinks_,
@@ -47,33 +49,44 @@ void ExactKeysOption::add(CLI::App& app, const std::vector<CLI::Option*>& exclud
     for (CLI::Option* other : excluded) option->excludes(other);
 }
 
-void ExactKeysOption::add_keep(CLI::App& app, CLI::Option* excluded) {
-  app.add_option("--keep", keep_,
-                 "layers that keep their softmax attention and its cache, such as 1,10")
-      ->delimiter(',')
-      ->type_name("L")
-      ->check(whole_from(1))
-      ->excludes(excluded);
-}
-
 std::optional<ExactKeys> ExactKeysOption::value() const {
-  if (!given()) {
+  if (!given() && (memory_ == nullptr || memory_->count() == 0)) {
     if (sinks_ || recent_ || block_ || policy_)
-      throw UsageError(
-          "--sinks, --policy, --recent and --block are of exact keys: give --keys too");
+      throw UsageError(fmt::format(
+          "--sinks, --policy, --recent and --block are of exact keys: give --keys{} too",
+          memory_ == nullptr ? "" : " or --memory"));
     return std::nullopt;
   }
-  ExactKeys exact = cache_of(keys_.value_or(window_.value_or(0)),
-                             policy_.value_or(window_ ? KeyPolicy::kRecent : KeyPolicy::kAttended));
+  ExactKeys exact;
+  exact.keys = keys_.value_or(window_.value_or(0));
+  exact.policy = policy_.value_or(window_ ? KeyPolicy::kRecent : exact.policy);
   exact.sinks = sinks_.value_or(exact.sinks);
   exact.recent = recent_.value_or(exact.recent);
   exact.block = block_.value_or(exact.block);
   return exact;
 }
 
-std::vector<int64_t> ExactKeysOption::keep() const {
+void KeepOption::add(CLI::App& app, CLI::Option* plan, CLI::Option* start) {
+  CLI::Option* keep =
+      app.add_option("--keep", layers_,
+                     "layers that keep their softmax attention and its cache, such as 1,10")
+          ->delimiter(',')
+          ->type_name("L")
+          ->check(whole_from(1))
+          ->excludes(start);
+  app.add_option("--keep-count", count_,
+                 "how many keep it: those that add most to the loss when they are linear, with\n"
+                 "--strategy dof those with the largest degrees of freedom")
+      ->type_name("N")
+      ->check(whole_from(1))
+      ->excludes(keep)
+      ->excludes(plan)
+      ->excludes(start);
+}
+
+std::vector<int64_t> KeepOption::layers() const {
   std::vector<int64_t> layers;
-  for (const int64_t layer : keep_) layers.push_back(layer - 1);
+  for (const int64_t layer : layers_) layers.push_back(layer - 1);
   return layers;
 }
 

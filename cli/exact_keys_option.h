@@ -12,20 +12,34 @@ namespace dofla::cli {
 
 class ExactKeysOption {
  public:
-  // Adds --keys, --window, --sinks, --recent, --policy and --block, none of them beside `excluded`.
-  // `leaving` says what becomes of the keys that leave.
-  void add(CLI::App& app, const std::vector<CLI::Option*>& excluded, const char* leaving);
-  void add_keep(CLI::App& app, CLI::Option* excluded);  // --keep
+  // Adds --keys, --window, --sinks, --recent, --policy and --block, none of them beside `excluded`,
+  // the first two not beside `memory`, which says how many keys there can be, where there is such
+  // an option. `leaving` says what becomes of the keys that leave.
+  void add(CLI::App& app, const char* leaving, CLI::Option* memory = nullptr,
+           const std::vector<CLI::Option*>& excluded = {});
 
   bool given() const { return keys_ || window_; }
-  // Throws UsageError on options that have no meaning without --keys or --window.
+  // With --memory without their number. Throws UsageError on options that have no meaning without
+  // --keys, --window or --memory.
   std::optional<ExactKeys> value() const;
-  std::vector<int64_t> keep() const;  // layers, counted from 0
 
  private:
   std::optional<int64_t> keys_, window_, sinks_, recent_, block_;
   std::optional<KeyPolicy> policy_;
-  std::vector<int64_t> keep_;
+  const CLI::Option* memory_ = nullptr;
+};
+
+// The layers that keep their softmax attention: --keep and --keep-count.
+class KeepOption {
+ public:
+  void add(CLI::App& app, CLI::Option* plan, CLI::Option* start);
+
+  std::vector<int64_t> layers() const;  // counted from 0
+  int64_t count() const { return count_; }
+
+ private:
+  std::vector<int64_t> layers_;
+  int64_t count_ = 0;
 };
 
 }  // namespace dofla::cli

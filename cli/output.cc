@@ -1,6 +1,5 @@
 #include "cli/output.h"
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -32,17 +31,6 @@ std::string grouped(int64_t number) {
 
 std::string counted(int64_t number, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(number), noun, number == 1 ? "" : "s");
-}
-
-std::string with_bytes_unit(int64_t bytes) {
-  constexpr std::array kUnits = {"bytes", "kB", "MB", "GB", "TB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1000 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 std::string one_line(std::string_view text) {

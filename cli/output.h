@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "dofla/core/bytes.h"
+
 namespace dofla::cli {
 
 using OrderedJson = nlohmann::ordered_json;  // fields in the order in which they are set
@@ -22,8 +24,7 @@ void print_json(const OrderedJson& object);
 
 void remark(std::string_view text);  // a line on standard error
 
-std::string grouped(int64_t number);         // 1,234,567
-std::string with_bytes_unit(int64_t bytes);  // 11.8 MB
+std::string grouped(int64_t number);  // 1,234,567
 
 std::string counted(int64_t number, std::string_view noun);  // 1 token, 1,234 tokens
 

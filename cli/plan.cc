@@ -1,11 +1,14 @@
 #include <memory>
+#include <numeric>
 
 #include "cli/choice_option.h"
 #include "cli/command.h"
 #include "cli/lambda_option.h"
+#include "cli/memory_option.h"
 #include "cli/output.h"
 #include "cli/usage_error.h"
 #include "dofla/core/error.h"
+#include "dofla/ops/linear_attention.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/sensitivity/allocate.h"
 
@@ -38,6 +41,20 @@ std::string plan_text(const DimensionPlan& plan, const std::string& title,
   }
   return text + fmt::format("mean    {:.2f} a head of {}\nstate   {} a sequence\n", plan.mean(),
                             plan.heads_in_layer(), with_bytes_unit(plan.state_bytes()));
+}
+
+// A line a layer: its exact keys and features, what they take, and what it adds to the loss.
+std::string memory_text(const DimensionPlan& plan, const std::vector<double>& predicted) {
+  std::string text = "layer    keys       M       bytes   loss added, predicted\n";
+  for (size_t s = 0; s < plan.heads.size(); ++s) {
+    const int64_t keys = plan.exact[s].keys, M = plan.heads[s].front();
+    const int64_t bytes = plan.key_heads * exact_key_bytes(keys, plan.model.head_size) +
+                          plan.heads_in_layer() * linear_state_bytes(M, plan.model.head_size);
+    text += fmt::format("{:>5}{:>8}{:>8}{:>12}   {:.4f}\n", s + 1, keys, M, grouped(bytes),
+                        predicted[s]);
+  }
+  return text + fmt::format("state   {} a sequence, {} bytes\n",
+                            with_bytes_unit(plan.state_bytes()), grouped(plan.state_bytes()));
 }
 
 std::vector<int64_t> bounds(const std::vector<DofRow>& rows, const PlanArguments& options) {
@@ -89,16 +106,17 @@ void run_sensitivity(const PlanArguments& options, const Json& file) {
     json["predicted"] = predicted;
     return print_json(json);
   }
+  const std::string in_all = fmt::format("added   {:.4f} nats a token in all, predicted\n",
+                                         std::accumulate(predicted.begin(), predicted.end(), 0.0));
+  if (options.allocate.memory)
+    return print(fmt::format("Exact keys and features a head, strategy {}, in {}\n",
+                             name(plan.strategy), with_bytes_unit(*options.allocate.memory)) +
+                 memory_text(plan, predicted) + in_all);
   std::vector<std::string> reasons;
-  double sum = 0;
-  for (const double added : predicted) {
-    reasons.push_back(fmt::format("{:.4f}", added));
-    sum += added;
-  }
+  for (const double added : predicted) reasons.push_back(fmt::format("{:.4f}", added));
   print(fmt::format("Feature dimensions, strategy {} by {}, cost {}\n", name(plan.strategy),
                     name(plan.by), plan.cost) +
-        plan_text(plan, "loss added, predicted", reasons) +
-        fmt::format("added   {:.4f} nats a token in all, predicted\n", sum));
+        plan_text(plan, "loss added, predicted", reasons) + in_all);
 }
 
 void run(PlanArguments options) {
@@ -119,9 +137,14 @@ Command add_plan(CLI::App& program) {
   add_choice(*app, "--strategy", options->strategy,
              fmt::format("{} (left out: {}, or {} for a file of it)", one_of_names<PlanStrategy>(),
                          name(PlanStrategy::kDof), name(PlanStrategy::kSensitivity)));
-  app->add_option("--cost", options->allocate.cost, "the mean M to spend (left out: the head size)")
-      ->type_name("C")
-      ->check(whole_between(1, DimensionPlan::kLargestDimension));
+  CLI::Option* cost = app->add_option("--cost", options->allocate.cost,
+                                      "the mean M to spend (left out: the head size)")
+                          ->type_name("C")
+                          ->check(whole_between(1, DimensionPlan::kLargestDimension));
+  add_memory(*app, options->allocate.memory,
+             "that a sequence may take, such as 3MB, instead of --cost: spent on exact keys and\n"
+             "features, from what dofla sensitivity --memory saved")
+      ->excludes(cost);
   add_number(*app, "--least", options->allocate.least, "no head gets fewer features", "N",
              whole_between(1, DimensionPlan::kLargestDimension))
       ->capture_default_str();
@@ -154,12 +177,15 @@ Command add_plan(CLI::App& program) {
       "M; sensitivity puts the next feature where it saves most of the loss. No M is below "
       "--least.\n\n"
       "Example:\n  dofla plan dof.json --cost 64 --strategy dof --out plan.json\n"
-      "  dofla plan sensitivity.json --cost 64 --by head --least 4 --out plan.json\n\n"
+      "  dofla plan sensitivity.json --cost 64 --by head --least 4 --out plan.json\n"
+      "  dofla plan sensitivity.json --memory 3MB --out plan.json\n\n"
       "JSON:\n  {\"strategy\", \"cost\", \"least\", \"lambda\", \"model\", \"feature_heads\",\n"
       "   \"dims\": [M a layer], \"mean\", \"state_bytes\",\n"
       "   \"heads\": [[M a head]] where they differ, \"power\" for dof-head, \"bound\": [M a "
       "layer]\n"
-      "   with --bound, \"predicted\": [loss added a layer] for sensitivity}");
+      "   with --bound, \"predicted\": [loss added a layer] for sensitivity, "
+      "\"exact_keys\":\n"
+      "   [{\"keys\", \"sinks\", …} a layer] and \"key_heads\" with --memory}");
   return {app, [options] { run(*options); }};
 }
 

@@ -3,6 +3,8 @@
 #include "cli/choice_option.h"
 #include "cli/command.h"
 #include "cli/device_option.h"
+#include "cli/exact_keys_option.h"
+#include "cli/memory_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/usage_error.h"
@@ -18,6 +20,7 @@ struct SensitivityArguments {
   DeviceOption device;
   TextArguments text;
   SensitivityOptions sensitivity;
+  ExactKeysOption exact;
   Coordinates coordinates = kCoordinates;
   int64_t held_out = kHeldOut;
   std::string out;
@@ -40,7 +43,23 @@ std::string table_text(const SensitivityTable& table) {
       if (table.heads[s][h].back() > table.heads[s][largest].back()) largest = h;
     text += fmt::format("   {}: {:.4f}\n", largest + 1, table.heads[s][largest].back());
   }
+  if (table.key_ladder.empty()) return text;
+  text += "Loss added when it alone keeps only K exact keys and has no features\nlayer";
+  for (const int64_t K : table.key_ladder) text += fmt::format("{:>10}", fmt::format("K = {}", K));
+  text += "\n";
+  for (size_t s = 0; s < table.keys.size(); ++s) {
+    text += fmt::format("{:>5}", s + 1);
+    for (const double added : table.keys[s]) text += fmt::format("{:>10.4f}", added);
+    text += "\n";
+  }
   return text;
+}
+
+SensitivityOptions what_to_measure(const SensitivityArguments& options) {
+  SensitivityOptions sensitivity = options.sensitivity;
+  sensitivity.exact = options.exact.value().value_or(ExactKeys{});
+  if (options.exact.given() && !sensitivity.cost) sensitivity.cost = kFeaturesBesideExactKeys;
+  return sensitivity;
 }
 
 void run(const SensitivityArguments& options) {
@@ -55,8 +74,8 @@ void run(const SensitivityArguments& options) {
     const DistillText text =
         split_held_out(options.text.read(checkpoint, bar.progress()), options.held_out);
     table = from_arguments([&] {
-      return measure_sensitivity(checkpoint, options.coordinates, text.train, options.sensitivity,
-                                 options.device.get(), bar.progress());
+      return measure_sensitivity(checkpoint, options.coordinates, text.train,
+                                 what_to_measure(options), options.device.get(), bar.progress());
     });
   }
   checkpoint.require_unchanged();
@@ -81,7 +100,7 @@ Command add_sensitivity(CLI::App& program) {
   CLI::Option* cost =
       app->add_option("--cost", sensitivity.cost,
                       "students have C/16, C/4, C and 4C features a head (left out: C is the\n"
-                      "size of a head)")
+                      "size of a head, beside exact keys 16)")
           ->type_name("C")
           ->check(whole_between(1, DimensionPlan::kLargestDimension));
   app->add_option("--ladder", sensitivity.ladder,
@@ -90,6 +109,12 @@ Command add_sensitivity(CLI::App& program) {
       ->delimiter(',')
       ->check(whole_between(1, DimensionPlan::kLargestDimension))
       ->excludes(cost);
+  CLI::Option* memory =
+      add_memory(*app, sensitivity.memory,
+                 "that a plan is to spend, such as 3MB: what layers add with exact keys and no\n"
+                 "features is measured too, and that of features beside the keys that fit")
+          ->excludes(cost);
+  options->exact.add(*app, "goes to the features (left out: none)", memory);
   add_number(*app, "--steps", sensitivity.steps, "optimizer steps of the students", "N",
              whole_from(0))
       ->capture_default_str();
@@ -112,8 +137,8 @@ Command add_sensitivity(CLI::App& program) {
       "turn is made linear while all others keep their softmax attention, and the next-token loss\n"
       "that this adds is measured; a backward through the teacher tells how it is spread over the\n"
       "heads. The file of --out serves any budget. It gives the plan of distill --strategy\n"
-      "sensitivity if text, --cost, --held-out, --seed, --coordinates and --features are the "
-      "same.\n\n"
+      "sensitivity if text, --cost or --memory, --held-out, --seed, exact keys, --coordinates and\n"
+      "--features are the same.\n\n"
       "Example:\n"
       "  dofla sensitivity path/to/gpt2 --data train.jsonl.zst --out sensitivity.json\n"
       "  dofla plan sensitivity.json --cost 64 --out plan.json\n"
@@ -122,7 +147,10 @@ Command add_sensitivity(CLI::App& program) {
       "\"batch\", "
       "\"recipe\",\n   \"windows\", \"length\", \"text\", \"seed\",\n"
       "   \"teacher_loss\", \"layers\": [{\"added\": [nats, one for each M], \"heads\": "
-      "[[nats]]}]}");
+      "[[nats]]}]};\n"
+      "   beside exact keys \"exact_keys\" and \"key_heads\", with --memory \"key_ladder\": [K] "
+      "and in the layers\n"
+      "   \"added_without_features\": [nats, one for each K]");
   return {app, [options] { run(*options); }};
 }
 

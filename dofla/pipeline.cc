@@ -8,7 +8,7 @@
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/pipeline/judge.h"
-#include "dofla/sensitivity/allocate.h"
+#include "dofla/pipeline/plan.h"
 
 namespace dofla {
 namespace {
@@ -31,77 +31,6 @@ Teacher in_coordinates(const Checkpoint& checkpoint, const Transformer& original
   Checkpoint there = in_coordinates(checkpoint, coordinates);
   Transformer model(there, options.device);
   return {std::move(coordinates), std::move(there), std::move(model)};
-}
-
-int64_t feature_heads(const ModelConfig& config, FeatureMap map) {
-  return dofla::feature_heads(map, config.heads, config.kv_heads);
-}
-
-// M = C in every head, without measuring anything.
-DimensionPlan fixed_plan_for(const ModelConfig& config, const AllocateOptions& options,
-                             FeatureMap map) {
-  DimensionPlan plan = fixed_plan(identity_of(config), options.cost.value_or(config.head_size),
-                                  feature_heads(config, map));
-  plan.least = options.least;
-  require_affordable(plan.cost, plan.least);
-  return plan;
-}
-
-// Which layers keep keys exact, and which their softmax attention.
-void choose_kinds(const ModelConfig& config, const DistillOptions& options, DimensionPlan& plan) {
-  if (options.exact && !options.exact->empty()) {
-    plan.exact.assign(static_cast<size_t>(config.layers), *options.exact);
-    plan.key_heads = config.kv_heads;
-  }
-  for (const int64_t layer : options.keep) {
-    if (layer < 0 || layer >= config.layers)
-      fail("layer {} is to keep its softmax attention, but the model has {} layers", layer + 1,
-           config.layers);
-    plan.heads[static_cast<size_t>(layer)].clear();
-    if (!plan.exact.empty()) plan.exact[static_cast<size_t>(layer)] = {};
-  }
-  if (std::ranges::all_of(plan.heads, [](const auto& heads) { return heads.empty(); }))
-    fail("no layer is left to learn features: keep fewer layers");
-}
-
-// Checkpoint → (q, k) → DofTable or SensitivityTable → DimensionPlan
-void allocate_features(const Teacher& teacher, const DistillText& text,
-                       const DistillOptions& options, const Progress& progress, Distilled& result) {
-  if (options.measures_sensitivity()) {
-    const AllocateOptions& made = *options.allocation();
-    result.sensitivity = measure_sensitivity(teacher.checkpoint, text.train,
-                                             {.features = options.recipe.features,
-                                              .cost = made.cost,
-                                              .seed = options.seed,
-                                              .exact = options.exact.value_or(ExactKeys{})},
-                                             options.device, progress);
-    result.sensitivity->coordinates = options.coordinates_kind();
-    result.plan = allocate(*result.sensitivity, made);
-    return;
-  }
-  if (options.measures_dof()) {
-    DofOptions dof = options.dof.value_or(DofOptions());
-    dof.features = options.recipe.features;
-    result.dof = measure_dof(teacher.model, first_windows(text.train, options.sequences), dof,
-                             options.seed, progress);
-    result.dof->coordinates = options.coordinates_kind();
-    result.plan = allocate(*result.dof, *options.allocation());
-    return;
-  }
-  if (const AllocateOptions* made = options.allocation())
-    result.plan = fixed_plan_for(teacher.model.config(), *made, options.recipe.features);
-  else if (const auto* given = std::get_if<DimensionPlan>(&options.plan))
-    result.plan = *given;
-  else
-    result.plan = std::get<StudentFeatures>(options.plan).plan;
-  require_fits(result.plan, teacher.model.config(), options.recipe.features);
-}
-
-void choose_features_per_head(const Teacher& teacher, const DistillText& text,
-                              const DistillOptions& options, const Progress& progress,
-                              Distilled& result) {
-  allocate_features(teacher, text, options, progress, result);
-  choose_kinds(teacher.model.config(), options, result.plan);
 }
 
 FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& text,
@@ -224,7 +153,7 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
   const Transformer original(checkpoint, options.device);
   if (!text.held_out.empty()) require_finite_loss(original, text.held_out.front());
   Teacher teacher = in_coordinates(checkpoint, original, text, options, progress);
-  choose_features_per_head(teacher, text, options, progress, result);
+  make_plan(teacher.checkpoint, teacher.model, text, options, progress, result);
   train_features(checkpoint, teacher, text, options, progress, result);
 
   Transformer student = make_linear_model(checkpoint, result.features, options.device);
@@ -238,10 +167,8 @@ double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& tex
   const Transformer original(checkpoint, options.device);
   const Teacher teacher = in_coordinates(checkpoint, original, text, options, {});
   Distilled untrained;
-  DistillOptions fixed = options;  // degrees of freedom would take longer than the step
-  if (const AllocateOptions* made = options.allocation())
-    fixed.plan = fixed_plan_for(original.config(), *made, options.recipe.features);
-  choose_features_per_head(teacher, text, fixed, {}, untrained);
+  const DistillOptions fixed = without_measuring(original.config(), options);
+  make_plan(teacher.checkpoint, teacher.model, text, fixed, {}, untrained);
   FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan).to(options.device),
                          objective_of(checkpoint, teacher.model, options), options.recipe.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);

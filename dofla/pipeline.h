@@ -26,10 +26,6 @@ inline constexpr int64_t kHeldOut = 16;
 // The coordinates of queries and keys, where nothing else is said.
 inline constexpr Coordinates kCoordinates = Coordinates::kBalanced;
 
-// Features of a key head that has exact keys too, on average, where nothing else is said: a few do
-// most of what features can do there (docs/hybrid.md).
-inline constexpr int64_t kFeaturesBesideExactKeys = 16;
-
 struct DistillText {
   std::vector<TokenIds> train;     // equally long
   std::vector<TokenIds> held_out;  // never trained on: what the student is judged by
@@ -54,10 +50,15 @@ struct DistillOptions {
   // Of the queries and keys that degrees of freedom, features and losses see; left out:
   // kCoordinates, or those of the student to go on from.
   std::optional<Coordinates> coordinates = {};
-  // Keys that every layer keeps exact beside its features; left out: as the plan has it.
+  // Keys that every layer keeps exact beside its features; left out: as the plan has it. Where the
+  // plan is made for a memory it chooses their number, and this one is 0.
   std::optional<ExactKeys> exact = {};
-  // Layers that keep their softmax attention, counted from 0; the rest gets what they leave.
+  // Layers that keep their softmax attention, counted from 0. What a plan spends goes to the
+  // others.
   std::vector<int64_t> keep = {};
+  // Or how many: those that add most to the loss, or have the largest degrees of freedom, whichever
+  // the plan is made from.
+  int64_t keep_count = 0;
   // Of the degrees of freedom that features are allocated by, and of the leverage scores that they
   // may be drawn with; left out: DofOptions().
   std::optional<DofOptions> dof = {};

@@ -41,7 +41,7 @@ void hybrid_section(const Workload& work, Figures& figures) {
   for (Features& layer : features.layers) layer = untie(layer.to({}), layer.heads()).to(work.gpu);
   features.map = FeatureMap::kUntied;
   FeatureSet hybrid = features;
-  hybrid.exact.assign(features.layers.size(), cache_of(kKeys));
+  hybrid.exact.assign(features.layers.size(), ExactKeys{.keys = kKeys});
   for (const auto& [name, set] : {std::pair("untied", &features), {"hybrid", &hybrid}}) {
     const auto add = [&](const char* what, double time, const char* per) {
       figures.add({.name = fmt::format("{}_{}", name, what), .milliseconds = time, .per = per});

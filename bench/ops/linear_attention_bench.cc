@@ -90,14 +90,14 @@ void hybrid_prefill(benchmark::State& state) {
   const int64_t tokens = state.range(0);
   const Tensor x = normal({1, kHeads, tokens, kWidth});
   const Features f = features();
-  const ExactKeys exact = cache_of(kCount);
+  const ExactKeys exact = {.keys = kCount};
   for (auto _ : state) benchmark::DoNotOptimize(hybrid_attention(x, x, x, f, exact).raw());
   report(state, tokens, 0);
 }
 
 void hybrid_decode(benchmark::State& state) {
   const Features f = features();
-  const ExactKeys exact = cache_of(kCount);
+  const ExactKeys exact = {.keys = kCount};
   HybridAttentionState memory = after(state.range(0), f, exact);
   const Tensor token = normal({1, kHeads, 1, kWidth});
   Tensor seen({1}, DType::kI64);

@@ -89,16 +89,16 @@ void add_rivals(const Transformer& student, Transformer& teacher, const FeatureS
     }
   const int64_t count = std::min(
       config.context, bytes / (layers * config.kv_heads * exact_key_bytes(1, config.head_size)));
-  if (count < least_cache()) {
+  if (count < least_keys({})) {
     left_out.push_back(
         fmt::format("a window or a cache alone: the memory is that of {} keys a layer, and {} are "
                     "the least",
-                    count, least_cache()));
+                    count, least_keys({})));
     return;
   }
   for (const auto& [kind, policy] : {std::pair(ControlKind::kWindow, KeyPolicy::kRecent),
                                      std::pair(ControlKind::kCache, KeyPolicy::kAttended)}) {
-    const ExactKeys exact = cache_of(count, policy);
+    const ExactKeys exact = {.keys = count, .policy = policy};
     FeatureSet keys = exact_keys_alone(config.layers, exact);
     for (size_t i = 0; i < keys.exact.size(); ++i)
       if (keeps_softmax(features, i)) keys.exact[i] = {};

@@ -4,9 +4,8 @@
 #include "dofla/core/error.h"
 
 namespace dofla {
-namespace {
 
-ExactKeys read_layer(const Json& json, const std::string& where) {
+ExactKeys read_exact_keys(const Json& json, const std::string& where) {
   if (json.is_null()) return {};
   if (!json.is_object()) fail("{}: expected an object or null, found {}", where, excerpt(json));
   const ConfigFields fields(json, where);
@@ -31,25 +30,19 @@ ExactKeys read_layer(const Json& json, const std::string& where) {
   return exact;
 }
 
-}  // namespace
-
 ExactKeys exact_keys_of(const ExactKeySet& set, size_t layer) {
   return layer < set.size() ? set[layer] : ExactKeys{};
 }
 
+Json to_json(const ExactKeys& exact) {
+  if (exact.empty()) return nullptr;
+  return {{"keys", exact.keys},   {"sinks", exact.sinks},         {"recent", exact.recent},
+          {"block", exact.block}, {"policy", name(exact.policy)}, {"decay", exact.decay}};
+}
+
 Json to_json(const ExactKeySet& set) {
   Json json = Json::array();
-  for (const ExactKeys& exact : set) {
-    if (exact.empty())
-      json.push_back(nullptr);
-    else
-      json.push_back({{"keys", exact.keys},
-                      {"sinks", exact.sinks},
-                      {"recent", exact.recent},
-                      {"block", exact.block},
-                      {"policy", name(exact.policy)},
-                      {"decay", exact.decay}});
-  }
+  for (const ExactKeys& exact : set) json.push_back(to_json(exact));
   return json;
 }
 
@@ -58,7 +51,7 @@ ExactKeySet read_exact_keys(const Json& json, int64_t layers, const std::string&
     fail("{}: expected a list of {} layers, found {}", where, layers, excerpt(json));
   ExactKeySet set;
   for (const Json& layer : json)
-    set.push_back(read_layer(layer, fmt::format("{}: layer {}", where, set.size() + 1)));
+    set.push_back(read_exact_keys(layer, fmt::format("{}: layer {}", where, set.size() + 1)));
   return set;
 }
 

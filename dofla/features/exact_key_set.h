@@ -14,7 +14,12 @@ using ExactKeySet = std::vector<ExactKeys>;
 
 ExactKeys exact_keys_of(const ExactKeySet& set, size_t layer);
 
-// A list with {"keys","sinks","recent","block","policy","decay"} or null for every layer.
+// {"keys","sinks","recent","block","policy","decay"}, or null where there are none.
+Json to_json(const ExactKeys& exact);
+// Throws Error "where: …" on what is not that, or holds numbers that no cache can have.
+ExactKeys read_exact_keys(const Json& json, const std::string& where);
+
+// A list of these, one for every layer.
 Json to_json(const ExactKeySet& set);
 // Throws Error "where: …" on what is not such a list for so many layers, or holds numbers that no
 // cache can have.

@@ -52,25 +52,17 @@ Evictions evict_oldest(const Tensor& k, const ExactKeys& exact) {
 
 }  // namespace
 
-ExactKeys cache_of(int64_t keys, KeyPolicy policy) {
-  return {.keys = keys, .recent = std::max<int64_t>(1, keys / 2), .policy = policy};
-}
-
-int64_t least_cache() {
-  const ExactKeys exact;
-  return 2 * (exact.sinks + exact.block);
-}
-
 void require_valid(const ExactKeys& exact) {
-  require(exact.sinks >= 0 && exact.recent >= 1,
-          "exact keys: expected at least 0 sinks and 1 recent key, found {} and {}", exact.sinks,
+  require(exact.sinks >= 0 && exact.recent >= 0,
+          "exact keys: expected at least 0 sinks and 0 recent keys, found {} and {}", exact.sinks,
           exact.recent);
   require(exact.block >= 1 && 64 % exact.block == 0,
           "exact keys: expected a block that divides 64, found {}", exact.block);
-  require(exact.keys - exact.sinks - exact.recent >= exact.block,
-          "exact keys: {} are too few: {} sinks and the {} newest stay when {} leave: give more "
-          "keys, or fewer of these",
-          exact.keys, exact.sinks, exact.recent, exact.block);
+  require(
+      exact.keys >= least_keys(exact),
+      "exact keys: {} are too few: {} sinks and the {} newest stay when {} leave: give at least "
+      "{}",
+      exact.keys, exact.sinks, exact.newest(), exact.block, least_keys(exact));
   require(exact.decay > 0 && exact.decay < 1,
           "exact keys: expected a decay between 0 and 1, found {}", exact.decay);
 }

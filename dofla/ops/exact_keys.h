@@ -30,21 +30,22 @@ struct Names<KeyPolicy> {
 struct ExactKeys {
   int64_t keys = 0;    // K: the most that a key head holds; 0: none, linear attention alone
   int64_t sinks = 4;   // the first tokens, which never leave
-  int64_t recent = 8;  // the newest, which do not leave yet
+  int64_t recent = 0;  // the newest, which do not leave yet; 0: half of K
   int64_t block = 8;   // how many leave together: a divisor of 64
   KeyPolicy policy = KeyPolicy::kAttended;
   // A key's score is its attention from all query heads of its group, summed over the queries since
   // it came; a query so many tokens ago counts decay to that power. It begins with first_score().
   double decay = 0.995;
 
+  int64_t newest() const { return recent > 0 ? recent : keys / 2; }  // that do not leave yet
   bool empty() const { return keys == 0; }
   bool operator==(const ExactKeys&) const = default;
 };
 
-// So many keys as caches keep them where nothing else is said: the newest half stays
-// (docs/hybrid.md, "Which keys stay").
-ExactKeys cache_of(int64_t keys, KeyPolicy policy = KeyPolicy::kAttended);
-int64_t least_cache();  // the fewest keys of a sound one
+// The fewest keys that a cache of this kind can have: some can leave when it is full.
+constexpr int64_t least_keys(const ExactKeys& kind) {
+  return kind.recent > 0 ? kind.sinks + kind.recent + kind.block : 2 * (kind.sinks + kind.block);
+}
 
 // Throws std::invalid_argument unless at least `block` keys can leave a full cache and the rest is
 // sound.

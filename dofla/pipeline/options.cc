@@ -22,11 +22,14 @@ std::string fingerprint(const FeatureSet& features) {
 void add_plan_settings(const ModelConfig& config, const DistillOptions& options, Json& settings) {
   if (const AllocateOptions* made = options.allocation()) {
     settings["strategy"] = name(made->strategy);
-    settings["cost"] = made->cost.value_or(config.head_size);
+    if (made->memory)
+      settings["memory"] = *made->memory;
+    else
+      settings["cost"] = made->cost.value_or(config.head_size);
     if (made->least > 1) settings["least"] = made->least;
     if (made->strategy == PlanStrategy::kDofHead) settings["power"] = made->power.value_or(1);
     if (made->strategy == PlanStrategy::kSensitivity)
-      settings["by"] = name(made->by.value_or(PlanUnit::kHead));
+      settings["by"] = name(made->by.value_or(made->memory ? PlanUnit::kLayer : PlanUnit::kHead));
     return;
   }
   const auto* start = std::get_if<StudentFeatures>(&options.plan);
@@ -53,14 +56,44 @@ void add_training_settings(const Recipe& recipe, Json& settings) {
   if (is_untied(recipe.features)) settings["lr_norm"] = recipe.train.lr_norm;
 }
 
-void require_sound_exact_keys(const DistillOptions& options) {
-  const bool none = !options.exact || options.exact->empty();
-  require(none || options.allocation() != nullptr,
-          "exact keys have no effect: the plan or student that is given says which keys are kept");
+void require_sound_memory(const DistillOptions& options) {
+  const AllocateOptions* made = options.allocation();
+  if (made == nullptr || !made->memory) return;
+  require(made->strategy == PlanStrategy::kSensitivity,
+          "a memory has no effect: strategy {} has none, only {}", name(made->strategy),
+          name(PlanStrategy::kSensitivity));
+  require(!made->cost, "a cost has no effect beside a memory, which says what may be spent");
+  require(!made->by, "by has no effect with a memory, which is spent by layer");
+  require(!options.exact || options.exact->keys == 0,
+          "a number of exact keys has no effect: the memory says how many there can be");
+}
+
+void require_sound_keep(const DistillOptions& options) {
   require(options.keep.empty() || !std::holds_alternative<StudentFeatures>(options.plan),
           "layers to keep have no effect: the student to go on from says which have features");
-  if (none) return;
-  require_valid(*options.exact);
+  if (options.keep_count == 0) return;
+  require(options.keep_count > 0, "layers to keep: expected 0 or more, found {}",
+          options.keep_count);
+  require(options.keep.empty(), "either which layers keep their softmax attention, or how many");
+  require(options.measures_dof() || options.measures_sensitivity(),
+          "a number of layers to keep needs a plan that is made by sensitivity or degrees of "
+          "freedom, to know which: name the layers instead");
+}
+
+// The exact keys that every layer has, or has at least where a memory says how many more.
+ExactKeys exact_keys_asked_for(const DistillOptions& options) {
+  ExactKeys exact = options.exact.value_or(ExactKeys{});
+  const AllocateOptions* made = options.allocation();
+  if (made != nullptr && made->memory) exact.keys = least_keys(exact);
+  return exact;
+}
+
+void require_sound_exact_keys(const DistillOptions& options) {
+  const ExactKeys exact = exact_keys_asked_for(options);
+  if (exact.empty()) return;
+  require(options.allocation() != nullptr,
+          "exact keys have no effect: the plan or student that is given says which keys are kept");
+  require_valid(exact);
   require(takes_init(options.recipe.features),
           "exact keys need features that estimate the kernel: {} and {}, not {}",
           name(FeatureMap::kUntied), name(FeatureMap::kPrf), name(options.recipe.features));
@@ -111,6 +144,8 @@ void require_sound(const DistillOptions& options) {
   require(!options.measures_sensitivity() || takes_init(options.recipe.features),
           "strategy {} trains students of its own: it has no plan for {}",
           name(PlanStrategy::kSensitivity), name(options.recipe.features));
+  require_sound_memory(options);
+  require_sound_keep(options);
   require_sound_exact_keys(options);
   if (const auto* start = std::get_if<StudentFeatures>(&options.plan)) {
     require(start->features.map == options.recipe.features,
@@ -148,9 +183,10 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
   if (options.measures_dof()) settings["draws"] = dof.draws;
   if (drawn && takes_init(options.recipe.features)) settings["init"] = name(options.recipe.init);
   add_training_settings(options.recipe, settings);
-  if (options.exact && !options.exact->empty())
-    settings["exact_keys"] = to_json(ExactKeySet{*options.exact})[0];
+  if (const ExactKeys exact = exact_keys_asked_for(options); !exact.empty())
+    settings["exact_keys"] = to_json(exact);
   if (!options.keep.empty()) settings["keep"] = options.keep;
+  if (options.keep_count > 0) settings["keep_count"] = options.keep_count;
   settings.update(options.about);
   return settings;
 }

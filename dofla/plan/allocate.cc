@@ -129,6 +129,8 @@ DimensionPlan allocate(const DofTable& table, const AllocateOptions& options,
   require(options.strategy != PlanStrategy::kSensitivity,
           "strategy {} needs a file of dofla sensitivity, not degrees of freedom",
           name(options.strategy));
+  require(!options.memory, "a memory has no effect with strategy {}; it is for {}",
+          name(options.strategy), name(PlanStrategy::kSensitivity));
   require(!options.by, "by has no effect with strategy {}; it is for {}", name(options.strategy),
           name(PlanStrategy::kSensitivity));
   DimensionPlan plan = {.model = table.model,

@@ -11,13 +11,20 @@
 
 namespace dofla {
 
+// Features of a key head that has exact keys too, on average, where nothing else is said: a few do
+// most of what features can do there (docs/hybrid.md).
+inline constexpr int64_t kFeaturesBesideExactKeys = 16;
+
 struct AllocateOptions {
   PlanStrategy strategy = PlanStrategy::kDof;
   // C: the mean M over layers (and heads) that may be spent; left out: the head size.
   std::optional<int64_t> cost = {};
+  // Bytes a sequence that exact keys and features may take in all layers together, instead of a
+  // cost; of kSensitivity alone.
+  std::optional<int64_t> memory = {};
   std::optional<double> power = {};  // P, of kDofHead alone: M in proportion to N^P; left out: 1
   int64_t least = 1;                 // no head gets fewer features
-  std::optional<PlanUnit> by = {};   // of kSensitivity alone; left out: head
+  std::optional<PlanUnit> by = {};   // of kSensitivity alone; left out: head, with a memory layer
 };
 
 // Throws Error unless the cost is from 1 to DimensionPlan::kLargestDimension and buys `least`

@@ -137,7 +137,7 @@ void read_exact_keys(const Json& json, const std::string& where, Suite& suite) {
   if (keys == 0) fields.refuse("keys", "missing");
   KeyPolicy policy = KeyPolicy::kAttended;
   fields.named("policy", find_named<KeyPolicy>, one_of_names<KeyPolicy>(), policy);
-  suite.exact = cache_of(keys, policy);
+  suite.exact = {.keys = keys, .policy = policy};
   fields.whole("sinks", 0, kMost, suite.exact.sinks);
   fields.whole("recent", 1, kMost, suite.exact.recent);
   fields.whole("block", 1, 64, suite.exact.block);

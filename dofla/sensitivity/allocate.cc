@@ -4,6 +4,8 @@
 #include <tuple>
 
 #include "dofla/core/error.h"
+#include "dofla/sensitivity/hybrid_loss.h"
+#include "dofla/sensitivity/memory.h"
 
 namespace dofla {
 namespace {
@@ -40,6 +42,12 @@ DimensionPlan allocate(const SensitivityTable& table, const AllocateOptions& opt
           "strategy {} needs a file of dofla dof, not a sensitivity", name(options.strategy));
   require(!options.power, "power has no effect with strategy {}; it is for {}",
           name(options.strategy), name(PlanStrategy::kDofHead));
+  if (options.memory) {
+    require(!options.cost, "a cost has no effect beside a memory, which says what may be spent");
+    require(options.by.value_or(PlanUnit::kLayer) == PlanUnit::kLayer,
+            "by head has no effect with a memory, which is spent by layer");
+    return allocate_memory(table, *options.memory, options.least);
+  }
   const int64_t layers = table.model.layers, heads = table.heads_in_layer();
   DimensionPlan plan =
       fixed_plan(table.model, options.cost.value_or(table.model.head_size), table.feature_heads);
@@ -64,10 +72,14 @@ DimensionPlan allocate(const SensitivityTable& table, const AllocateOptions& opt
 std::vector<double> predicted_loss(const SensitivityTable& table, const DimensionPlan& plan) {
   require(plan.model == table.model, "the plan is for {}, the sensitivity of {}",
           to_string(plan.model), to_string(table.model));
+  const std::vector<int64_t> dims = plan.dims();
   std::vector<double> out;
   for (size_t s = 0; s < plan.heads.size(); ++s) {
     double sum = 0;
-    if (plan.by == PlanUnit::kLayer && !plan.heads[s].empty())
+    const ExactKeys exact = exact_keys_of(plan.exact, s);
+    if (!exact.empty() && !table.key_ladder.empty())
+      sum = HybridLoss(table, s).at(exact.keys, dims[s]);
+    else if (plan.by == PlanUnit::kLayer && !plan.heads[s].empty())
       sum = LossCurve(table.ladder, table.layers[s]).at(plan.heads[s].front());
     else
       for (size_t h = 0; h < plan.heads[s].size(); ++h)

@@ -10,6 +10,7 @@ namespace dofla {
 // By head C · heads features in all, by layer C · layers in all with the same M for all heads of a
 // layer; at least `least` each. Of the options, power has no meaning here and is refused with
 // std::invalid_argument, as is another strategy. Throws Error if the cost does not buy the least.
+// For a memory instead of a cost, allocate_memory().
 DimensionPlan allocate(const SensitivityTable& table, const AllocateOptions& options);
 
 // The M of every curve, `total` in all, that make the sum of the curves smallest: since the curves
@@ -17,7 +18,8 @@ DimensionPlan allocate(const SensitivityTable& table, const AllocateOptions& opt
 // curve that has fewer, then to the first.
 std::vector<int64_t> spend(const std::vector<LossCurve>& curves, int64_t total, int64_t least);
 
-// What the curves say that each layer of a plan adds to the loss, by itself.
+// What the curves say that each layer of a plan adds to the loss, by itself: with exact keys of its
+// own, where the table has a key ladder, as HybridLoss has it, otherwise beside those of the table.
 std::vector<double> predicted_loss(const SensitivityTable& table, const DimensionPlan& plan);
 
 }  // namespace dofla

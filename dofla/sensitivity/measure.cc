@@ -7,6 +7,7 @@
 #include "dofla/dof/measure.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/sensitivity/added_loss.h"
+#include "dofla/sensitivity/memory.h"
 #include "dofla/sensitivity/side_by_side.h"
 
 namespace dofla {
@@ -22,6 +23,34 @@ void require_ladder(const std::vector<int64_t>& ladder) {
                 (i == 0 || ladder[i] > ladder[i - 1]),
             "ladder: expected whole numbers from 1 to {} that grow, found {}",
             DimensionPlan::kLargestDimension, ladder[i]);
+}
+
+// The exact keys that features are measured beside, and those of caches without features.
+void choose_keys(const SensitivityOptions& options, int64_t key_heads, SensitivityTable& table) {
+  table.exact = options.exact;
+  table.key_ladder = options.key_ladder;
+  if (options.memory) {
+    table.key_heads = key_heads;
+    const int64_t least = least_keys(options.exact);
+    if (least > most_keys(table))
+      fail(
+          "windows of {} tokens leave nothing to features beside the fewest exact keys, {}: give "
+          "longer windows, or fewer sinks, recent keys and keys that leave together",
+          table.length, least);
+    const int64_t keys = keys_that_fit(table, *options.memory, kFeaturesBesideExactKeys);
+    if (table.exact.empty())
+      table.exact.keys = std::clamp(keys, least, std::max(least, table.length / 2));
+    if (table.key_ladder.empty())
+      table.key_ladder = key_ladder_around(keys, table.exact, table.length);
+  }
+  if (table.exact.empty() && table.key_ladder.empty()) return;
+  table.key_heads = key_heads;
+  require_valid(table.exact);
+  for (size_t i = 0; i < table.key_ladder.size(); ++i)
+    require(table.key_ladder[i] >= least_keys(table.exact) && table.key_ladder[i] < table.length &&
+                (i == 0 || table.key_ladder[i] > table.key_ladder[i - 1]),
+            "key ladder: expected whole numbers from {} to {} that grow, found {}",
+            least_keys(table.exact), table.length - 1, table.key_ladder[i]);
 }
 
 Tensor first_windows(const std::vector<TokenIds>& text, int64_t count) {
@@ -83,7 +112,35 @@ std::vector<FeatureSet> train_ladder(const Transformer& teacher, const std::vect
   return trained;
 }
 
+// What every layer adds with caches of exact keys and without features.
+void measure_keys(Transformer& teacher, const Tensor& ids, const Progress& progress,
+                  SensitivityTable& table) {
+  if (table.key_ladder.empty()) return;
+  const auto layers = static_cast<size_t>(table.model.layers);
+  table.keys.resize(layers);
+  int64_t done = 0;
+  for (const int64_t keys : table.key_ladder) {
+    FeatureSet cache;
+    cache.layers.resize(layers);
+    cache.exact.assign(layers, table.exact);
+    for (ExactKeys& exact : cache.exact) exact.keys = keys;
+    const std::vector<double> added = loss_added_by_layers(teacher, cache, ids, table.teacher_loss);
+    for (size_t s = 0; s < layers; ++s) table.keys[s].push_back(added[s]);
+    report(progress, {"loss added without features", ++done,
+                      static_cast<int64_t>(table.key_ladder.size()), "caches"});
+  }
+}
+
 }  // namespace
+
+std::vector<int64_t> key_ladder_around(int64_t keys, const ExactKeys& kind, int64_t length) {
+  std::vector<int64_t> ladder;
+  for (const int64_t K : {keys / 4, keys / 2, keys, 2 * keys, 4 * keys})
+    if (const int64_t rung = std::clamp(K, least_keys(kind), length - 1);
+        ladder.empty() || rung > ladder.back())
+      ladder.push_back(rung);
+  return ladder;
+}
 
 std::vector<int64_t> ladder_around(int64_t cost) {
   std::vector<int64_t> ladder;
@@ -100,14 +157,13 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
                                      const Progress& progress) {
   const ModelConfig& config = checkpoint.config();
   const auto available = static_cast<int64_t>(text.size());
-  const int64_t cost = options.cost.value_or(config.head_size);
+  const int64_t cost =
+      options.cost.value_or(options.memory ? kFeaturesBesideExactKeys : config.head_size);
   SensitivityTable table;
   table.model = identity_of(config);
   table.feature_heads = feature_heads(options.features, config.heads, config.kv_heads);
   table.ladder = options.ladder.empty() ? ladder_around(cost) : options.ladder;
   table.steps = options.steps;
-  table.exact = options.exact;
-  table.key_heads = options.exact.empty() ? 0 : config.kv_heads;
   table.batch = options.batch;
   const Recipe recipe = make_recipe({.features = options.features, .steps = options.steps});
   table.recipe = to_json(recipe);
@@ -123,11 +179,13 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
         "or ask for fewer windows",
         table.windows, available);
   table.length = static_cast<int64_t>(text.front().size());
+  choose_keys(options, config.kv_heads, table);
   table.text = fingerprint_of(text);
 
   Transformer teacher(checkpoint, device);
   const Tensor ids = first_windows(text, table.windows);
   table.teacher_loss = mean_loss(teacher, ids);
+  measure_keys(teacher, ids, progress, table);
   const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress);
   table.layers.resize(static_cast<size_t>(config.layers));
   int64_t done = 0;

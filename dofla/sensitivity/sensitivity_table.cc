@@ -5,6 +5,7 @@
 #include "dofla/checkpoint/config_fields.h"
 #include "dofla/core/error.h"
 #include "dofla/core/saved_json.h"
+#include "dofla/features/exact_key_set.h"
 #include "dofla/plan/dimension_plan.h"
 
 namespace dofla {
@@ -14,26 +15,39 @@ constexpr std::string_view kFormat = "dofla.sensitivity";
 constexpr int64_t kVersion = 1;
 constexpr size_t kMostRungs = 64;
 
-std::vector<int64_t> read_ladder(const Json& json, const std::string& where) {
-  const auto found = json.find("ladder");
-  if (found == json.end() || !found->is_array() || found->size() < 2 || found->size() > kMostRungs)
-    fail("{}: ladder: expected from 2 to {} numbers of features", where, kMostRungs);
+std::vector<int64_t> read_ladder(const Json& json, const char* field, size_t fewest, int64_t low,
+                                 int64_t high, const std::string& where) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_array() || found->size() < fewest ||
+      found->size() > kMostRungs)
+    fail("{}: {}: expected from {} to {} numbers", where, field, fewest, kMostRungs);
   std::vector<int64_t> ladder;
   for (const Json& entry : *found) {
-    const int64_t M = entry.is_number_integer() ? entry.get<int64_t>() : 0;
-    const bool grows =
-        M >= 1 && M <= DimensionPlan::kLargestDimension && (ladder.empty() || M > ladder.back());
-    if (!grows)
-      fail("{}: ladder: expected whole numbers from 1 to {} that grow, found {}", where,
-           DimensionPlan::kLargestDimension, excerpt(entry));
-    ladder.push_back(M);
+    const int64_t rung = entry.is_number_integer() ? entry.get<int64_t>() : low - 1;
+    if (rung < low || rung > high || (!ladder.empty() && rung <= ladder.back()))
+      fail("{}: {}: expected whole numbers from {} to {} that grow, found {}", where, field, low,
+           high, excerpt(entry));
+    ladder.push_back(rung);
   }
   return ladder;
 }
 
+// The exact keys that features stood beside, and the K of caches without features.
+void read_exact(const Json& json, const ConfigFields& fields, const std::string& where,
+                SensitivityTable& table) {
+  if (!json.contains("exact_keys")) return;
+  table.exact = read_exact_keys(json["exact_keys"], where + ": exact_keys");
+  table.key_heads = fields.size("key_heads");
+  if (table.model.heads % table.key_heads != 0)
+    fields.refuse("key_heads", fmt::format("expected a divisor of {}", table.model.heads));
+  if (json.contains("key_ladder") && !table.exact.empty())
+    table.key_ladder =
+        read_ladder(json, "key_ladder", 1, least_keys(table.exact), table.length - 1, where);
+}
+
 SensitivityTable::Curve read_curve(const Json& json, size_t size, const std::string& where) {
   if (!json.is_array() || json.size() != size)
-    fail("{}: expected {} losses, one for every M of the ladder, found {}", where, size,
+    fail("{}: expected {} losses, one for every rung of the ladder, found {}", where, size,
          json.is_array() ? std::to_string(json.size()) : excerpt(json));
   SensitivityTable::Curve curve;
   for (const Json& entry : json) {
@@ -48,23 +62,31 @@ SensitivityTable::Curve read_curve(const Json& json, size_t size, const std::str
 
 Json to_json(const SensitivityTable& table) {
   Json layers = Json::array();
-  for (size_t layer = 0; layer < table.layers.size(); ++layer)
+  for (size_t layer = 0; layer < table.layers.size(); ++layer) {
     layers.push_back({{"added", table.layers[layer]}, {"heads", table.heads[layer]}});
-  return {{"format", kFormat},
-          {"version", kVersion},
-          {"model", to_json(table.model)},
-          {"feature_heads", table.heads_in_layer()},
-          {"coordinates", name(table.coordinates)},
-          {"ladder", table.ladder},
-          {"steps", table.steps},
-          {"batch", table.batch},
-          {"recipe", table.recipe},
-          {"windows", table.windows},
-          {"length", table.length},
-          {"text", table.text},
-          {"seed", table.seed},
-          {"teacher_loss", table.teacher_loss},
-          {"layers", std::move(layers)}};
+    if (!table.key_ladder.empty()) layers.back()["added_without_features"] = table.keys[layer];
+  }
+  Json json = {{"format", kFormat},
+               {"version", kVersion},
+               {"model", to_json(table.model)},
+               {"feature_heads", table.heads_in_layer()},
+               {"coordinates", name(table.coordinates)},
+               {"ladder", table.ladder},
+               {"steps", table.steps},
+               {"batch", table.batch},
+               {"recipe", table.recipe},
+               {"windows", table.windows},
+               {"length", table.length},
+               {"text", table.text},
+               {"seed", table.seed},
+               {"teacher_loss", table.teacher_loss},
+               {"layers", std::move(layers)}};
+  if (!table.exact.empty()) {
+    json["exact_keys"] = to_json(table.exact);
+    json["key_heads"] = table.key_heads;
+  }
+  if (!table.key_ladder.empty()) json["key_ladder"] = table.key_ladder;
+  return json;
 }
 
 void save_sensitivity(const fs::path& path, const SensitivityTable& table) {
@@ -85,7 +107,7 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
   const auto coordinates = find_named<Coordinates>(fields.text("coordinates").value_or(""));
   if (!coordinates) fields.refuse("coordinates", "expected " + one_of_names<Coordinates>());
   table.coordinates = *coordinates;
-  table.ladder = read_ladder(json, where);
+  table.ladder = read_ladder(json, "ladder", 2, 1, DimensionPlan::kLargestDimension, where);
   const Json* steps = fields.find("steps");
   if (steps == nullptr || !steps->is_number_unsigned())
     fields.refuse("steps", "expected a whole number");
@@ -96,6 +118,7 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
   table.recipe = *recipe;
   table.windows = fields.size("windows");
   table.length = fields.size("length");
+  read_exact(json, fields, where, table);
   table.text = fields.text("text").value_or("");
   const Json* seed = fields.find("seed");
   if (seed == nullptr || !seed->is_number_unsigned())
@@ -106,9 +129,13 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
   for (size_t s = 0; s < layers.size(); ++s) {
     const std::string in_layer = fmt::format("{}: layer {}", where, s + 1);
     const Json& heads = array_field(layers[s], "heads", table.heads_in_layer(), in_layer);
-    if (!layers[s].contains("added")) fail("{}: added: missing", in_layer);
-    table.layers.push_back(
-        read_curve(layers[s]["added"], table.ladder.size(), in_layer + ": added"));
+    const auto curve = [&](const char* field, size_t size) {
+      if (!layers[s].contains(field)) fail("{}: {}: missing", in_layer, field);
+      return read_curve(layers[s][field], size, fmt::format("{}: {}", in_layer, field));
+    };
+    table.layers.push_back(curve("added", table.ladder.size()));
+    if (!table.key_ladder.empty())
+      table.keys.push_back(curve("added_without_features", table.key_ladder.size()));
     table.heads.emplace_back();
     for (size_t h = 0; h < heads.size(); ++h)
       table.heads.back().push_back(

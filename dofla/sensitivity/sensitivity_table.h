@@ -22,6 +22,8 @@ struct SensitivityTable {
   ExactKeys exact = {};                         // that every layer kept beside its features
   int64_t key_heads = 0;                        // of a layer, where there are exact keys
   std::vector<int64_t> ladder;                  // M of the students, at least two and growing
+  std::vector<int64_t> key_ladder = {};         // K of caches without features, growing and below
+                                                // the length of a window; or none
   int64_t steps = 0;  // that each of them was trained, on `batch` windows a step
   int64_t batch = 0;
   Json recipe = Json::object();  // how their features were made: {"features", "init", "loss", …}
@@ -32,12 +34,15 @@ struct SensitivityTable {
   double teacher_loss = 0;                // on these windows
   std::vector<Curve> layers;              // [layers], measured
   std::vector<std::vector<Curve>> heads;  // [layers, heads]; those of a layer add up to its curve
+  std::vector<Curve> keys = {};  // [layers], that a cache of exact keys alone adds, for every K of
+                                 // the key ladder; none without one
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
 };
 
-// {"format":"dofla.sensitivity",…,"layers":[{"added":[…],"heads":[[…]]}]}. Reading trusts nothing
-// in the file and throws Error "where: …".
+// {"format":"dofla.sensitivity",…,"layers":[{"added":[…],"heads":[[…]]}]}, with exact keys
+// "exact_keys" and "key_heads", with a key ladder "key_ladder" and "added_without_features" in the
+// layers. Reading trusts nothing in the file and throws Error "where: …".
 Json to_json(const SensitivityTable& table);
 void save_sensitivity(const fs::path& path, const SensitivityTable& table);
 bool is_sensitivity(const Json& json);  // whether it says so

@@ -1,5 +1,8 @@
 // dofla sensitivity, and plans from it, as a user meets them.
+#include <algorithm>
+
 #include "dofla/plan/dimension_plan.h"
+#include "dofla/sensitivity/allocate.h"
 #include "tests/support/distill_command.h"
 
 namespace dofla {
@@ -54,6 +57,94 @@ TEST_F(SensitivityCli, OneFileServesAnyBudget) {
     fs::remove(plan);
   }
   EXPECT_THAT(run({"plan", file, "--cost", "6"}).out, HasSubstr("strategy sensitivity by head"));
+}
+
+// A memory is spent on exact keys and features, in two steps or inside distill.
+TEST_F(SensitivityCli, GivesThePlanOfDistillInBytes) {
+  const std::vector<std::string> memory = {"--memory", "9kB",    "--sinks", "1",
+                                           "--recent", "2",      "--block", "2",
+                                           "--policy", "recent", "--seed",  "3"};
+  const Json distilled = json(bare(joined(memory, {"--steps", "1", "--out", out})));
+  ASSERT_EQ(run(sensitivity(joined(memory, {"--out", file}))).exit_code, 0);
+  EXPECT_EQ(load_json(file), load_json(fs::path(out) / "sensitivity.json"));
+  const Json planned = json({"plan", file, "--memory", "9kB", "--out", plan});
+  const DimensionPlan used = load_dimension_plan(fs::path(out) / "plan.json");
+  EXPECT_EQ(to_json(used), to_json(load_dimension_plan(plan)));
+  EXPECT_EQ(planned["predicted"], distilled["predicted"]);
+  EXPECT_LE(used.state_bytes(), 9000);
+  EXPECT_GT(used.state_bytes(), 8000);
+  EXPECT_EQ(distilled["state_bytes"], used.state_bytes());
+  for (const ExactKeys& exact : used.exact) {
+    EXPECT_GE(exact.keys, 5);
+    EXPECT_EQ(exact.sinks, 1);
+    EXPECT_EQ(exact.policy, KeyPolicy::kRecent);
+  }
+  const std::string text = run({"plan", file, "--memory", "9kB"}).out;
+  EXPECT_THAT(text, HasSubstr("strategy sensitivity, in 9.0 kB"));
+  EXPECT_THAT(text, HasSubstr("keys       M       bytes   loss added, predicted"));
+  EXPECT_EQ(run(bare(joined(memory, {"--dry-run", "--out", out + "2"}))).exit_code, 0);
+}
+
+TEST_F(SensitivityCli, RefusesAMemoryInOneLine) {
+  const std::vector<std::string> small = {"--sinks", "1", "--recent", "2", "--block", "2"};
+  for (const char* bad : {"3XB", "0", "-1MB", "MB", ""})
+    expect_failure(bare({"--memory", bad, "--out", out}), 2, "--memory");
+  expect_failure(bare(joined(small, {"--memory", "100", "--out", out})), 1,
+                 "a memory of 100 bytes a sequence is too little");
+  expect_failure(bare({"--memory", "1MB", "--sinks", "20", "--out", out}), 1,
+                 "windows of 24 tokens leave nothing to features beside the fewest exact keys, 36");
+  for (const std::vector<std::string>& other :
+       std::vector<std::vector<std::string>>{{"--cost", "4"},
+                                             {"--keys", "20"},
+                                             {"--window", "20"},
+                                             {"--by", "layer"},
+                                             {"--plan", plan},
+                                             {"--start", out}})
+    expect_failure(bare(joined({"--memory", "1MB", "--out", out}, other)), 2, "excludes");
+  expect_failure(bare({"--memory", "1MB", "--strategy", "dof", "--out", out}), 2,
+                 "a memory has no effect");
+  expect_failure(bare({"--memory", "1MB", "--block", "3", "--out", out}), 2, "divides 64");
+  saved();
+  expect_failure({"plan", file, "--memory", "1MB"}, 1,
+                 "measure it with dofla sensitivity --memory");
+  expect_failure({"plan", file, "--memory", "3XB"}, 2, "expected a size such as 3MB");
+  expect_failure({"plan", file, "--memory", "1MB", "--cost", "4"}, 2, "excludes");
+  const std::string dof = (scratch.path() / "dof.json").string();
+  ASSERT_EQ(run({"dof", model, "--ids", ids(), "--samples", "8", "--out", dof}).exit_code, 0);
+  expect_failure({"plan", dof, "--memory", "1MB"}, 2, "a memory has no effect");
+}
+
+// So many layers keep their softmax attention; the others have all that is spent.
+TEST_F(SensitivityCli, KeepsTheMostSensitiveLayers) {
+  saved();
+  const SensitivityTable table = load_sensitivity(file);
+  const std::vector<double> added =
+      predicted_loss(table, fixed_plan(table.model, 6, table.feature_heads));
+  const auto largest = std::max_element(added.begin(), added.end()) - added.begin();
+  for (const std::string strategy : {"sensitivity", "dof"}) {
+    const std::string student = out + strategy;
+    std::vector<std::string> command = bare({"--strategy", strategy, "--keep-count", "1", "--cost",
+                                             "6", "--seed", "3", "--steps", "1", "--out", student});
+    if (strategy == "dof") command = joined(command, {"--samples", "24"});
+    ASSERT_EQ(run(command).exit_code, 0);
+    const DimensionPlan used = load_dimension_plan(fs::path(student) / "plan.json");
+    EXPECT_EQ(std::ranges::count_if(used.heads, [](const auto& row) { return row.empty(); }), 1);
+    EXPECT_NEAR(used.mean(), 6, 0.5);
+    if (strategy == "sensitivity") {
+      EXPECT_TRUE(used.heads[static_cast<size_t>(largest)].empty());
+    }
+  }
+  const std::string many = std::to_string(table.model.layers + 1);
+  expect_failure(bare({"--keep-count", many, "--out", out}), 1,
+                 many + " layers are to keep their softmax attention, but the model has");
+  expect_failure(bare({"--keep-count", std::to_string(table.model.layers), "--out", out}), 1,
+                 "keep fewer layers");
+  expect_failure(bare({"--keep-count", "0", "--out", out}), 2, "--keep-count");
+  expect_failure(bare({"--keep-count", "1", "--strategy", "fix", "--out", out}), 2,
+                 "name the layers instead");
+  for (const std::vector<std::string>& other :
+       std::vector<std::vector<std::string>>{{"--keep", "1"}, {"--plan", plan}, {"--start", out}})
+    expect_failure(bare(joined({"--keep-count", "1", "--out", out}, other)), 2, "excludes");
 }
 
 TEST_F(SensitivityCli, DrawsAPage) {

@@ -118,16 +118,22 @@ TEST(ExactKeys, AsManyAsTokensAreSoftmaxAttention) {
 }
 
 TEST(ExactKeys, TheLeastCacheIsTheLeast) {
-  EXPECT_NO_THROW(require_valid(cache_of(least_cache())));
-  EXPECT_NO_THROW(require_valid(cache_of(least_cache() + 1)));
-  EXPECT_THROW(require_valid(cache_of(least_cache() - 1)), std::invalid_argument);
+  for (ExactKeys kind : {ExactKeys{}, ExactKeys{.sinks = 1, .recent = 5, .block = 4}}) {
+    const int64_t least = least_keys(kind);
+    for (const int64_t keys : {least, least + 1}) {
+      kind.keys = keys;
+      EXPECT_NO_THROW(require_valid(kind)) << keys;
+    }
+    kind.keys = least - 1;
+    EXPECT_THROW(require_valid(kind), std::invalid_argument) << least;
+  }
 }
 
 TEST(ExactKeys, RefuseWhatNoCacheCanHold) {
-  EXPECT_NO_THROW(require_valid({.keys = 20, .sinks = 4, .recent = 8, .block = 8}));
+  EXPECT_NO_THROW(require_valid({.keys = 24}));
   for (const ExactKeys& wrong :
-       {ExactKeys{.keys = 19}, ExactKeys{.keys = -1}, ExactKeys{.keys = 100, .sinks = -1},
-        ExactKeys{.keys = 100, .recent = 0}, ExactKeys{.keys = 100, .block = 24},
+       {ExactKeys{.keys = 23}, ExactKeys{.keys = -1}, ExactKeys{.keys = 100, .sinks = -1},
+        ExactKeys{.keys = 100, .recent = -1}, ExactKeys{.keys = 100, .block = 24},
         ExactKeys{.keys = 100, .block = 0}, ExactKeys{.keys = 100, .decay = 0},
         ExactKeys{.keys = 100, .decay = 1}})
     EXPECT_THROW(require_valid(wrong), std::invalid_argument);

@@ -95,6 +95,7 @@ TEST(Allocate, RefusesALeastThatTheCostDoesNotBuy) {
   EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kDofClip, .cost = 64, .least = 17}),
                Error);
   EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kSensitivity}), std::invalid_argument);
+  EXPECT_THROW(allocate(table, {.memory = 1'000'000}), std::invalid_argument);
   EXPECT_THROW(allocate(table, {.strategy = PlanStrategy::kDof, .by = PlanUnit::kHead}),
                std::invalid_argument);
 }

@@ -27,7 +27,7 @@ Choice choose(const AttentionCase& c, const ExactKeys& exact) {
         if (static_cast<int64_t>(cache.size()) == exact.keys) {
           std::vector<int64_t> leave;
           for (size_t i = static_cast<size_t>(exact.sinks);
-               i < cache.size() - static_cast<size_t>(exact.recent); ++i)
+               i < cache.size() - static_cast<size_t>(exact.newest()); ++i)
             leave.push_back(cache[i]);
           std::ranges::stable_sort(leave, [&](int64_t x, int64_t y) {
             return score[static_cast<size_t>(x)] < score[static_cast<size_t>(y)];

@@ -161,7 +161,7 @@ TEST(SuiteExamples, AllOfThemAreSound) {
 
 TEST_F(SuiteTest, ReadsExactKeys) {
   EXPECT_TRUE(read("{}").exact.empty());
-  EXPECT_EQ(read(R"({"exact_keys": {"keys": 64}})").exact, cache_of(64));
+  EXPECT_EQ(read(R"({"exact_keys": {"keys": 64}})").exact, ExactKeys{.keys = 64});
   const ExactKeys window = {
       .keys = 30, .sinks = 0, .recent = 5, .block = 4, .policy = KeyPolicy::kRecent};
   EXPECT_EQ(read(R"({"exact_keys": {"keys": 30, "sinks": 0, "recent": 5, "block": 4,

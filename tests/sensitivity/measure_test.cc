@@ -175,6 +175,57 @@ TEST_F(Sensitivity, HeadsAddUpToTheirLayerAndTheSameSeedGivesTheSame) {
   EXPECT_NE(measure_sensitivity(checkpoint, windows(6), other).layers, table.layers);
 }
 
+TEST_F(Sensitivity, OfACacheIsThatOfAModelWithOnlyThatCache) {
+  const std::vector<TokenIds> text = windows(3);
+  SensitivityOptions options = {.ladder = {2, 6}, .steps = 0, .windows = 2};
+  options.exact = {.keys = 12, .sinks = 2, .recent = 2, .block = 4};
+  options.key_ladder = {8, 20};
+  const SensitivityTable table = measure_sensitivity(checkpoint, text, options);
+  const std::vector<TokenIds> first = {text[0], text[1]};
+  for (size_t layer = 0; layer < table.layers.size(); ++layer)
+    for (size_t i = 0; i < 2; ++i) {
+      FeatureSet only;
+      only.layers.resize(table.layers.size());
+      only.exact.resize(table.layers.size());
+      only.exact[layer] = options.exact;
+      only.exact[layer].keys = options.key_ladder[i];
+      const Transformer model = make_linear_model(checkpoint, only);
+      const double added = evaluate_next_token(model, each_of(first)).loss - table.teacher_loss;
+      EXPECT_NEAR(table.keys[layer][i], added, 1e-4);
+    }
+}
+
+// The keys that features are measured beside and those of the ladder follow from the memory.
+TEST_F(Sensitivity, MemoryDecidesTheKeys) {
+  const ExactKeys kind = {.sinks = 2, .recent = 2, .block = 4};
+  const ModelConfig& config = teacher.config();
+  const int64_t key = config.kv_heads * exact_key_bytes(1, config.head_size);
+  const int64_t features = 16 * config.kv_heads * linear_state_bytes(1, config.head_size);
+  SensitivityOptions options = {.steps = 0, .windows = 1, .exact = kind};
+  options.memory = config.layers * (20 * key + features);
+  const SensitivityTable table = measure_sensitivity(checkpoint, windows(2), options);
+  EXPECT_EQ(table.exact.keys, 20);
+  EXPECT_EQ(table.key_heads, config.kv_heads);
+  EXPECT_EQ(table.key_ladder, (std::vector<int64_t>{8, 10, 20, 40, 47}));
+  EXPECT_EQ(table.ladder, (std::vector<int64_t>{1, 4, 16, 64}));
+  options.memory = config.layers * (400 * key + features);  // more than a window has
+  EXPECT_EQ(measure_sensitivity(checkpoint, windows(2), options).exact.keys, 24);
+  options.memory = 1000;
+  test::expect_error([&] { measure_sensitivity(checkpoint, windows(2), options); },
+                     {"1.0 kB a sequence is too little", "are needed at least"});
+  options.memory = 1'000'000;
+  test::expect_error(
+      [&] { measure_sensitivity(checkpoint, windows(2, 8), options); },
+      {"windows of 8 tokens leave nothing to features beside the fewest exact keys, 8"});
+}
+
+TEST_F(Sensitivity, KeyLadderIsAroundTheKeys) {
+  const ExactKeys kind;  // at least 20 keys
+  EXPECT_EQ(key_ladder_around(128, kind, 1024), (std::vector<int64_t>{32, 64, 128, 256, 512}));
+  EXPECT_EQ(key_ladder_around(24, kind, 64), (std::vector<int64_t>{20, 24, 48, 63}));
+  EXPECT_EQ(key_ladder_around(5000, kind, 64), (std::vector<int64_t>{63}));
+}
+
 TEST_F(Sensitivity, LadderIsAroundTheCost) {
   EXPECT_EQ(ladder_around(64), (std::vector<int64_t>{4, 16, 64, 256}));
   EXPECT_EQ(ladder_around(1), (std::vector<int64_t>{1, 4}));
@@ -191,6 +242,9 @@ TEST_F(Sensitivity, RefusesWhatItCannotMeasure) {
   EXPECT_THROW(measure({.ladder = {8, 4}}), std::invalid_argument);
   EXPECT_THROW(measure({.ladder = {0, 4}}), std::invalid_argument);
   EXPECT_THROW(measure({.batch = 0}), std::invalid_argument);
+  EXPECT_THROW(measure({.exact = {.keys = 20}, .key_ladder = {20, 48}}), std::invalid_argument);
+  EXPECT_THROW(measure({.exact = {.keys = 20}, .key_ladder = {12, 24}}), std::invalid_argument);
+  EXPECT_THROW(measure({.key_ladder = {24}}), std::invalid_argument);
 }
 
 }  // namespace

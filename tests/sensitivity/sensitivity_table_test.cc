@@ -14,8 +14,9 @@ namespace {
 
 class SensitivityFile : public testing::Test {
  protected:
-  void expect_refused(const std::function<void(Json&)>& damage, std::string_view part) const {
-    Json json = to_json(test::small_sensitivity());
+  void expect_refused(const std::function<void(Json&)>& damage, std::string_view part,
+                      const SensitivityTable& table = test::small_sensitivity()) const {
+    Json json = to_json(table);
     damage(json);
     write_whole(path_, json.dump());
     test::expect_error([&] { load_sensitivity(path_); }, {path_.string(), part});
@@ -68,6 +69,35 @@ TEST_F(SensitivityFile, RefusesDamage) {
   // NaN is written as null.
   expect_refused([](Json& j) { j["layers"][0]["heads"][1][0] = std::nan(""); },
                  "layer 1, head 2: expected a number, found null");
+}
+
+TEST_F(SensitivityFile, WithExactKeysComesBackAsItWas) {
+  const SensitivityTable table = test::small_hybrid_sensitivity();
+  save_sensitivity(path_, table);
+  const SensitivityTable back = load_sensitivity(path_);
+  EXPECT_EQ(back.exact, table.exact);
+  EXPECT_EQ(back.key_heads, 1);
+  EXPECT_EQ(back.key_ladder, table.key_ladder);
+  EXPECT_EQ(back.keys, table.keys);
+  EXPECT_EQ(to_json(back), to_json(table));
+}
+
+TEST_F(SensitivityFile, RefusesDamagedExactKeys) {
+  const auto refused = [&](const std::function<void(Json&)>& damage, std::string_view part) {
+    expect_refused(damage, part, test::small_hybrid_sensitivity());
+  };
+  refused([](Json& j) { j["exact_keys"] = 3; }, "exact_keys: expected an object");
+  refused([](Json& j) { j["exact_keys"]["keys"] = 3; }, "exact_keys: exact keys: 3 are too few");
+  refused([](Json& j) { j["exact_keys"]["policy"] = "best"; }, "policy");
+  refused([](Json& j) { j.erase("key_heads"); }, "key_heads");
+  refused([](Json& j) { j["key_heads"] = 3; }, "key_heads: expected a divisor of 2");
+  refused([](Json& j) { j["key_ladder"] = Json::array(); }, "key_ladder: expected from 1 to");
+  refused([](Json& j) { j["key_ladder"] = {3, 8}; }, "whole numbers from 4 to 15");
+  refused([](Json& j) { j["key_ladder"] = {4, 16}; }, "whole numbers from 4 to 15");
+  refused([](Json& j) { j["key_ladder"] = {8, 4}; }, "that grow");
+  refused([](Json& j) { j["layers"][1].erase("added_without_features"); },
+          "layer 2: added_without_features: missing");
+  refused([](Json& j) { j["layers"][0]["added_without_features"] = {1}; }, "expected 2 losses");
 }
 
 TEST_F(SensitivityFile, RefusesAFileCutShort) {

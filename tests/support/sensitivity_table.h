@@ -19,4 +19,14 @@ inline SensitivityTable small_sensitivity() {
   return table;
 }
 
+// The same beside 8 exact keys of one key head, with what caches of 4 and 8 keys alone add.
+inline SensitivityTable small_hybrid_sensitivity() {
+  SensitivityTable table = small_sensitivity();
+  table.exact = {.keys = 8, .sinks = 1, .recent = 1, .block = 2};
+  table.key_heads = 1;
+  table.key_ladder = {4, 8};
+  table.keys = {{1.0, 0.4}, {0.2, 0.1}};
+  return table;
+}
+
 }  // namespace dofla::test

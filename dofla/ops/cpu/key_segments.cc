@@ -56,7 +56,7 @@ void logits_of(const Segment& segment, const float* q, const float* k, int64_t w
 }
 
 std::vector<int64_t> least_attended(const ExactKeys& exact, const float* score, int64_t held) {
-  std::vector<int64_t> places(static_cast<size_t>(held - exact.recent - exact.sinks));
+  std::vector<int64_t> places(static_cast<size_t>(held - exact.newest() - exact.sinks));
   std::iota(places.begin(), places.end(), exact.sinks);
   // Stable: of equal scores the older leaves.
   std::stable_sort(places.begin(), places.end(),

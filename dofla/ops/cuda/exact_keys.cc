@@ -30,7 +30,7 @@ Evictions evict(const Tensor& q, const Tensor& k, const ExactKeys& exact, const 
   Tensor workspace({eviction_workspace_bytes(shape)}, DType::kU8, q.device());
   cuda_check(launch_evict_keys(
                  shape,
-                 {exact.sinks, exact.recent, exact.decay,
+                 {exact.sinks, exact.newest(), exact.decay,
                   first_score(exact, shape.heads / shape.key_heads)},
                  heads_of(q), heads_of(k), floats(score),
                  {mutable_short_integers(evictions.order), mutable_short_integers(evictions.kept),

@@ -45,7 +45,7 @@ Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& f
                             exact.keys,
                             exact.block,
                             exact.sinks,
-                            exact.recent,
+                            exact.newest(),
                             exact.decay,
                             first_score(exact, q.size(1) / k.size(1)),
                             exact.policy == KeyPolicy::kAttended};

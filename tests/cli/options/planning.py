@@ -196,3 +196,55 @@ def _():
     file = new_path("plan.json")
     said = ask("plan", out=file)
     equal(json.loads(file.read_text()), said)
+
+
+# plans in bytes
+
+SMALL = dict(sinks=1, recent=2, block=2)  # a cache of few keys, for windows of 32 tokens
+
+
+def in_bytes(**instead):
+    return ask("sensitivity", **{"cost": None, "memory": "20kB", **SMALL, **instead})
+
+
+@option("sensitivity", "--memory")
+def _():
+    small, large = in_bytes(), in_bytes(memory="24kB")
+    check(small["exact_keys"]["keys"] < large["exact_keys"]["keys"])
+    check(len(small["layers"][0]["added_without_features"]) == len(small["key_ladder"]))
+    check("key_ladder" not in ask("sensitivity"))
+
+
+@option("sensitivity", "--keys", "--window")
+def _():
+    keys = ask("sensitivity", keys=12, **SMALL)["exact_keys"]
+    equal((keys["keys"], keys["policy"]), (12, "attended"))
+    window = ask("sensitivity", window=12, **SMALL)["exact_keys"]
+    equal((window["keys"], window["policy"]), (12, "recent"))
+
+
+@option("sensitivity", "--sinks", "--recent", "--block")
+def _():
+    for name, value in (("sinks", 2), ("recent", 3), ("block", 4)):
+        other = in_bytes(**{name: value})
+        equal(other["exact_keys"][name], value)
+        check(other["layers"] != in_bytes()["layers"])
+
+
+@option("sensitivity", "--policy")
+def _():
+    recent = in_bytes(policy="recent")
+    equal((recent["exact_keys"]["policy"], in_bytes()["exact_keys"]["policy"]),
+          ("recent", "attended"))
+    check(recent["layers"] != in_bytes()["layers"])
+
+
+@option("plan", "--memory")
+def _():
+    file = new_path("hybrid.json")
+    in_bytes(out=file)
+    for memory in (20_000, 30_000):
+        plan = answer("plan", file, "--memory", memory)
+        check(0.9 * memory < plan["state_bytes"] <= memory)
+    run("plan", file, "--memory", "1kB", code=1)
+    run("plan", sensitivity_file(), "--memory", "40kB", code=1)

@@ -49,48 +49,50 @@ def _():
     equal(by["layer"].about["by"], "layer")
 
 
-def kept(**more):
-    """A hybrid student's record of what its layers keep."""
-    return distilled(strategy="fix", samples=None, **more).about["exact_keys"]
+SMALL = dict(sinks=1, recent=2, block=2)  # a cache of few keys, for windows of 32 tokens
 
 
-@option("distill", "--keys")
+def with_keys(**instead):
+    return distilled(**{"samples": None, "strategy": "fix", "keys": 12, **SMALL, **instead})
+
+
+@option("distill", "--memory")
 def _():
-    equal([layer["keys"] for layer in kept(keys=24)], [24] * 5)
-    run(*plain("distill", keys=5), code=2)
+    for memory in (40_000, 60_000):
+        made = Distilled(cost=None, samples=None, memory=memory, **SMALL)
+        check(0.9 * memory < made.said["state_bytes"] <= memory)
+        equal((made.about["memory"], "cost" in made.about), (memory, False))
+    run(*plain("distill", cost=None, samples=None, memory="1kB", **SMALL), code=1)
 
 
-@option("distill", "--window")
+@option("distill", "--keys", "--window")
 def _():
-    equal(kept(window=24), kept(keys=24, policy="recent"))
+    equal(with_keys().said["keys"], [12] * 5)
+    equal({layer["policy"] for layer in with_keys().about["exact_keys"]}, {"attended"})
+    window = with_keys(keys=None, window=12)
+    equal({layer["policy"] for layer in window.about["exact_keys"]}, {"recent"})
+    check(window.said["student_loss"] != with_keys().said["student_loss"])
 
 
-@option("distill", "--policy")
+@option("distill", "--sinks", "--recent", "--block", "--policy")
 def _():
-    equal({layer["policy"] for layer in kept(keys=24)}, {"attended"})
-    equal({layer["policy"] for layer in kept(keys=24, policy="recent")}, {"recent"})
-
-
-@option("distill", "--sinks")
-def _():
-    equal((kept(keys=24)[0]["sinks"], kept(keys=24, sinks=0)[0]["sinks"]), (4, 0))
-
-
-@option("distill", "--recent")
-def _():
-    equal((kept(keys=24)[0]["recent"], kept(keys=24, recent=3)[0]["recent"]), (12, 3))
-
-
-@option("distill", "--block")
-def _():
-    equal((kept(keys=24)[0]["block"], kept(keys=24, block=2)[0]["block"]), (8, 2))
-    run(*plain("distill", keys=24, block=3), code=2)
+    for name, value in (("sinks", 2), ("recent", 3), ("block", 4), ("policy", "recent")):
+        other = with_keys(**{name: value})
+        equal({layer[name] for layer in other.about["exact_keys"]}, {value})
+        check(other.said["student_loss"] != with_keys().said["student_loss"])
 
 
 @option("distill", "--keep")
 def _():
-    one = distilled(strategy="fix", samples=None, keep="1,3")
-    equal([row is None for row in one.about["features"]], [True, False, True, False, False])
+    equal([m == 0 for m in distilled(keep="2,5").said["dims"]], [False, True, False, False, True])
+
+
+@option("distill", "--keep-count")
+def _():
+    for strategy in ("sensitivity", "dof"):
+        kept = Distilled(strategy=strategy, samples=None, keep_count=2)
+        equal(kept.said["dims"].count(0), 2)
+        equal(kept.about["keep_count"], 2)
 
 
 @option("distill", "--start")

@@ -1,0 +1,17 @@
+#include "cli/memory_option.h"
+
+#include "dofla/core/bytes.h"
+
+namespace dofla::cli {
+
+CLI::Option* add_memory(CLI::App& app, std::optional<int64_t>& bytes, const std::string& help) {
+  const auto set = [&bytes](const std::string& text) {
+    bytes = read_bytes(text);
+    if (!bytes)
+      throw CLI::ValidationError(
+          "--memory", "expected a size such as 3MB, 500kB or 2000000 bytes, found " + text);
+  };
+  return app.add_option_function<std::string>("--memory", set, help)->type_name("BYTES");
+}
+
+}  // namespace dofla::cli

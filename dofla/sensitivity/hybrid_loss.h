@@ -1,0 +1,23 @@
+// The loss that a layer adds with a cache of K exact keys and M features a head, for any K and M
+// from what was measured for a few (docs/sensitivity.md, "Memory").
+#pragma once
+
+#include "dofla/sensitivity/loss_curve.h"
+#include "dofla/sensitivity/sensitivity_table.h"
+
+namespace dofla {
+
+// Falls with K and with M. At K = the length of the table's windows nothing leaves
+// and nothing is added.
+class HybridLoss {
+ public:
+  HybridLoss(const SensitivityTable& table, size_t layer);  // of a table with a key ladder
+
+  double at(int64_t keys, int64_t features) const;  // without features a cache alone
+
+ private:
+  LossCurve keys_;  // that a cache alone adds
+  LossCurve left_;  // the part of it that features leave
+};
+
+}  // namespace dofla

@@ -1,0 +1,32 @@
+// A budget of bytes, spent on exact keys and features where the loss falls most
+// (docs/sensitivity.md, "Memory").
+#pragma once
+
+#include "dofla/plan/allocate.h"
+#include "dofla/sensitivity/sensitivity_table.h"
+
+namespace dofla {
+
+// What keys and features take of a sequence.
+struct UnitBytes {
+  int64_t key = 0;      // in every key head of a layer
+  int64_t feature = 0;  // in every head of a layer that has features
+};
+UnitBytes unit_bytes(const SensitivityTable& table);
+
+// The most keys of a layer: a block still leaves a window, so that features have something to
+// learn.
+int64_t most_keys(const SensitivityTable& table);
+
+// The keys of a key head, if all layers have as many and so many features a head: at least the
+// fewest that the table's kind of cache can have. Throws Error if not even these and one feature
+// a head fit.
+int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t features);
+
+// Every layer begins with the fewest keys and `least` features. A block of keys, or one feature in
+// every head, then goes where the predicted loss falls most for its bytes, until the memory is
+// spent or nothing more would help. No layer gets more than most_keys(); all heads of a layer get
+// the same. Throws Error if the memory does not buy the least, or the table has no key ladder.
+DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least = 1);
+
+}  // namespace dofla
