@@ -28,7 +28,7 @@ TEST_F(HybridCli, IsDistilledInspectedComparedAndTrainedFurther) {
   const Json result = json(hybrid({"--out", out, "--steps", "3"}));
   EXPECT_EQ(names(result["controls"]), (std::vector<std::string>{"exact-keys", "features"}));
   EXPECT_THAT(read_text(out + "/report.html"), HasSubstr("its exact keys alone"));
-  EXPECT_THAT(read_text(out + "/report.html"), HasSubstr("20 are the least"));
+  EXPECT_THAT(read_text(out + "/report.html"), HasSubstr("24 are the least"));
 
   EXPECT_THAT(run({"inspect", out}).out, HasSubstr("8 exact keys (attended, 1 sinks)"));
   const Json keys = json({"inspect", out})["linear_attention"]["exact_keys"];

@@ -92,7 +92,7 @@ TEST_F(SensitivityCli, RefusesAMemoryInOneLine) {
   expect_failure(bare(joined(small, {"--memory", "100", "--out", out})), 1,
                  "a memory of 100 bytes a sequence is too little");
   expect_failure(bare({"--memory", "1MB", "--sinks", "20", "--out", out}), 1,
-                 "windows of 24 tokens leave nothing to features beside the fewest exact keys, 36");
+                 "windows of 24 tokens leave nothing to features beside the fewest exact keys, 56");
   for (const std::vector<std::string>& other :
        std::vector<std::vector<std::string>>{{"--cost", "4"},
                                              {"--keys", "20"},

@@ -220,9 +220,9 @@ TEST_F(Sensitivity, MemoryDecidesTheKeys) {
 }
 
 TEST_F(Sensitivity, KeyLadderIsAroundTheKeys) {
-  const ExactKeys kind;  // at least 20 keys
+  const ExactKeys kind;  // at least 24 keys
   EXPECT_EQ(key_ladder_around(128, kind, 1024), (std::vector<int64_t>{32, 64, 128, 256, 512}));
-  EXPECT_EQ(key_ladder_around(24, kind, 64), (std::vector<int64_t>{20, 24, 48, 63}));
+  EXPECT_EQ(key_ladder_around(30, kind, 64), (std::vector<int64_t>{24, 30, 60, 63}));
   EXPECT_EQ(key_ladder_around(5000, kind, 64), (std::vector<int64_t>{63}));
 }
 
