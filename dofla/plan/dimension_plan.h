@@ -54,8 +54,8 @@ struct DimensionPlan {
   std::vector<std::vector<int64_t>> heads;  // M, [layers, heads]; none for a layer without
                                             // features: one that keeps its softmax attention or,
                                             // where it has exact keys, forgets the others
-  ExactKeySet exact = {};  // keys that layers keep exact beside their features
-  int64_t key_heads = 0;   // of a layer, where there are exact keys
+  ExactKeySet exact = {};                   // keys that layers keep exact beside their features
+  int64_t key_heads = 0;                    // of a layer, where there are exact keys
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
   int64_t state_bytes() const;        // of a sequence, in all layers together
