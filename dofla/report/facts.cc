@@ -78,6 +78,15 @@ std::string plan_facts(const PlanSection& plan) {
     facts += fact("Mean M", format_number(sum / static_cast<double>(plan.layers.size())));
     facts += fact("Range of M", fmt::format("{}–{}", format_number(least), format_number(most)));
   }
+  int64_t fewest = plan.layers.empty() ? 0 : plan.layers.front().keys, largest = fewest;
+  for (const LayerPlan& layer : plan.layers) {
+    fewest = std::min(fewest, layer.keys);
+    largest = std::max(largest, layer.keys);
+  }
+  if (largest > 0)
+    facts += fact("Exact keys", fewest == largest ? format_count(largest)
+                                                  : fmt::format("{}–{}", format_count(fewest),
+                                                                format_count(largest)));
   return facts;
 }
 

@@ -90,7 +90,8 @@ DofSection from_dof_table(const DofTable& table, double lambda) {
 
 PlanSection from_dimension_plan(const DimensionPlan& plan, const DofTable* table) {
   PlanSection section{std::string(name(plan.strategy)), static_cast<double>(plan.cost), {}};
-  for (const std::vector<int64_t>& heads : plan.heads) section.layers.push_back({heads, 0});
+  for (size_t s = 0; s < plan.heads.size(); ++s)
+    section.layers.push_back({plan.heads[s], 0, exact_keys_of(plan.exact, s).keys});
   if (!table) return section;
   if (plan.model != table->model)
     fail("the plan is for {}, the degrees of freedom are of {}: make a plan from this table",

@@ -95,6 +95,11 @@ std::string plan_table_html(const PlanSection& plan) {
     table.begin_row("spread");
     for (size_t s = first; s < last; ++s) table.add("±" + format_number(plan.layers[s].spread, 2));
     table.end_row();
+    if (std::ranges::any_of(plan.layers, [](const LayerPlan& layer) { return layer.keys > 0; })) {
+      table.begin_row("exact keys");
+      for (size_t s = first; s < last; ++s) table.add(format_count(plan.layers[s].keys));
+      table.end_row();
+    }
     html += std::move(table).finish();
   }
   for (size_t first = 0; differ && first < heads; first += kMostColumns) {

@@ -8,6 +8,7 @@ namespace dofla {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string fact(const std::string& name, const std::string& value) {
   return "<dt>" + name + "</dt><dd>" + value + "</dd>";
@@ -36,6 +37,14 @@ TEST(ReportFacts, OfAPlan) {
   EXPECT_THAT(facts, HasSubstr(fact("Cost C", "16")));
   EXPECT_THAT(facts, HasSubstr(fact("Mean M", "16.5")));
   EXPECT_THAT(facts, HasSubstr(fact("Range of M", "4–30")));
+  EXPECT_THAT(facts, Not(HasSubstr("Exact keys")));
+}
+
+TEST(ReportFacts, OfAPlanWithExactKeys) {
+  PlanSection plan = {"sensitivity", 16, {{{4}, 0, 36}, {{4}, 0, 124}}};
+  EXPECT_THAT(plan_facts(plan), HasSubstr(fact("Exact keys", "36–124")));
+  plan.layers[0].keys = 124;
+  EXPECT_THAT(plan_facts(plan), HasSubstr(fact("Exact keys", "124")));
 }
 
 TEST(ReportFacts, OfTraining) {

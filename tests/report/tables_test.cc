@@ -71,6 +71,12 @@ TEST(ReportTables, ThePlanGoesOnInAnotherTableWithItsOwnLayers) {
   EXPECT_THAT(rows[5], ElementsAre("spread", "±6.5"));
 }
 
+TEST(ReportTables, ExactKeysHaveARowWhereThereAreAny) {
+  PlanSection plan;
+  plan.layers = {{{4}, 0, 36}, {{4}, 0, 0}};
+  EXPECT_THAT(rows_of(plan_table_html(plan)).at(3), ElementsAre("exact keys", "36", "0"));
+}
+
 TEST(ReportTables, HeadsThatDifferHaveTheirOwnTable) {
   PlanSection plan;
   plan.layers = {{{4, 8, 6}, 0}, {{5, 5, 5}, 0}};
