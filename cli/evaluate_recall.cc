@@ -118,8 +118,7 @@ void RecallArguments::run(const fs::path& model_folder, const std::string& teach
                           const Device& device, const TextArguments& text, bool json) const {
   std::vector<int64_t> distances = distances_;
   std::ranges::sort(distances);
-  const auto repeated = std::ranges::unique(distances);
-  distances.erase(repeated.begin(), repeated.end());
+  distances.erase(std::unique(distances.begin(), distances.end()), distances.end());
 
   const Checkpoint checkpoint(model_folder);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
