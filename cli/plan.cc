@@ -86,6 +86,7 @@ void run_dof(const PlanArguments& options, const Json& file) {
     return print_json(json);
   }
   std::vector<std::string> reasons;
+  reasons.reserve(rows.size());
   for (const DofRow& row : rows) reasons.push_back(dof_text(row.largest(), table.draws));
   print(fmt::format("Feature dimensions, strategy {}, cost {}, λ = {}\n", name(plan.strategy),
                     plan.cost, lambda_text(plan.lambda)) +
@@ -113,6 +114,7 @@ void run_sensitivity(const PlanArguments& options, const Json& file) {
                              name(plan.strategy), with_bytes_unit(*options.allocate.memory)) +
                  memory_text(plan, predicted) + in_all);
   std::vector<std::string> reasons;
+  reasons.reserve(predicted.size());
   for (const double added : predicted) reasons.push_back(fmt::format("{:.4f}", added));
   print(fmt::format("Feature dimensions, strategy {} by {}, cost {}\n", name(plan.strategy),
                     name(plan.by), plan.cost) +

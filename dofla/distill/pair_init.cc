@@ -52,7 +52,8 @@ PairSampler::PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t 
 }
 
 void PairSampler::offer(int64_t layer, const PairsToLearn& pairs) {
-  const auto& [q, k, rest, block] = pairs;
+  const Tensor &q = pairs.q, &k = pairs.k, &rest = pairs.rest;
+  const int64_t block = pairs.block;
   const int64_t heads = plan_.heads_in_layer(), size = plan_.model.head_size, tokens = q.size(2);
   const int64_t group = q.size(1) / heads;  // query heads that features are shared by
   require(block >= 1 && tokens % block == 0, "PairSampler: {} tokens in blocks of {}", tokens,

@@ -111,6 +111,7 @@ std::vector<TokenIds> generate_greedily(const Transformer& model,
   }
   if (tokens == 1) return drawn;
   std::vector<const DecodeState*> states;
+  states.reserve(read.size());
   for (const DecodeState& state : read) states.push_back(&state);
   Decoder decoder(model, DecodeState::join(states), std::ssize(prompts));
   read.clear();

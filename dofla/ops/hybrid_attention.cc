@@ -102,7 +102,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
     Tensor kept_score = tokens_of(state->score.reshape(shape), 0, rest);
     copy_heads(evictions.score.reshape({k.size(0), k.size(1), rest, 1}), kept_score);
   }
-  const Tensor out = whole.out;
+  Tensor out = whole.out;
   if (tape != nullptr) *tape = std::move(whole);
   return out;
 }
