@@ -49,7 +49,9 @@ TEST(RecallPromptsOf, EveryTokenizerHaveTheExactDistance) {
     const RecallPrompts prompts(tokenizer, ordinary_text(tokenizer, 6 * 428), 6, 300, 1);
     for (const int64_t distance : {40, 128, 299, 300})
       for (int64_t i = 0; i < 6; ++i) {
-        const auto [prompt, facts] = prompts.question(i, distance);
+        const RecallQuestion asked_for = prompts.question(i, distance);
+        const TokenIds& prompt = asked_for.prompt;
+        const auto& facts = asked_for.facts;
         ASSERT_EQ(std::ssize(prompt), distance + 128);
         const std::string question = "The code of the " + facts[0].name + " is";
         // As many tokens from the end as say the question.
