@@ -49,11 +49,10 @@ TEST(RecallPromptsOf, EveryTokenizerHaveTheExactDistance) {
     const RecallPrompts prompts(tokenizer, ordinary_text(tokenizer, 6 * 428), 6, 300, 1);
     for (const int64_t distance : {40, 128, 299, 300})
       for (int64_t i = 0; i < 6; ++i) {
-        const RecallQuestion asked_for = prompts.question(i, distance);
-        const TokenIds& prompt = asked_for.prompt;
-        const auto& facts = asked_for.facts;
+        const TokenIds prompt = prompts.question(i, distance).prompt;
+        const Fact fact = prompts.question(i, distance).facts[0];
         ASSERT_EQ(std::ssize(prompt), distance + 128);
-        const std::string question = "The code of the " + facts[0].name + " is";
+        const std::string question = "The code of the " + fact.name + " is";
         // As many tokens from the end as say the question.
         int64_t asked = 1;
         const auto last = [&](int64_t tokens) {
@@ -63,7 +62,7 @@ TEST(RecallPromptsOf, EveryTokenizerHaveTheExactDistance) {
         ASSERT_TRUE(last(asked) == question || last(asked) == " " + question) << last(asked);
         const TokenIds read(prompt.begin(), prompt.end() - asked - distance);
         const std::string text = tokenizer.decode(read);
-        EXPECT_TRUE(text.ends_with(" " + question + " " + facts[0].number + ".")) << text;
+        EXPECT_TRUE(text.ends_with(" " + question + " " + fact.number + ".")) << text;
       }
   }
 }
