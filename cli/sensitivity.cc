@@ -99,8 +99,9 @@ Command add_sensitivity(CLI::App& program) {
   add_choice(*app, "--features", sensitivity.features, "of the students: untied or prf");
   CLI::Option* cost =
       app->add_option("--cost", sensitivity.cost,
-                      "students have C/16, C/4, C and 4C features a head (left out: C is the\n"
-                      "size of a head, beside exact keys 16)")
+                      fmt::format("students have C/16, C/4, C and 4C features a head (left out: C "
+                                  "is the\nsize of a head, beside exact keys {})",
+                                  kFeaturesBesideExactKeys))
           ->type_name("C")
           ->check(whole_between(1, DimensionPlan::kLargestDimension));
   app->add_option("--ladder", sensitivity.ladder,

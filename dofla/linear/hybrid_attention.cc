@@ -36,14 +36,6 @@ struct HybridState : AttentionState {
   }
 };
 
-// Token t of every head.
-Tensor token_of(const Tensor& heads, int64_t t) {
-  const Tensor dense = contiguous_heads(heads);
-  return contiguous_heads(dense.view({heads.size(0), heads.size(1), 1, heads.size(3)},
-                                     t * dense.step(2),
-                                     {dense.step(0), dense.step(1), dense.step(2), 1}));
-}
-
 // How many tokens every sequence has seen when `more` have come, [B] on the device of the heads.
 Tensor tokens_seen(const Past& past, int64_t more, const Tensor& like) {
   if (past.tokens.defined() && more == 0) return past.tokens;
@@ -90,19 +82,16 @@ Tensor HybridAttention::forward(const Heads& heads, const Past& past, AttentionT
     return hybrid_attention_step(q, k, v, features_, exact_, state, tokens_seen(past, 0, q));
   if (past.equal) return hybrid_attention(q, k, v, features_, exact_, &state, past.most);
   // Sequences of different lengths evict at different tokens.
-  Tensor out({q.size(0), q.size(1), tokens, q.size(3)}, q.dtype(), q.device());
+  const Tensor all[] = {contiguous_heads(q), contiguous_heads(k), contiguous_heads(v)};
+  Tensor out({q.size(0), tokens, q.size(1), q.size(3)}, q.dtype(), q.device());
   for (int64_t t = 0; t < tokens; ++t) {
-    const Tensor one =
-        hybrid_attention_step(token_of(q, t), token_of(k, t), token_of(v, t), features_, exact_,
-                              state, tokens_seen(past, t, q));  // [B, 1, H, D]
-    Tensor place = out.view({q.size(0), q.size(1), 1, q.size(3)}, t * q.size(3),
-                            {out.step(0), out.step(1), out.step(2), 1});
-    copy_heads(one.reshape({q.size(0), q.size(1), 1, q.size(3)}), place);
+    const auto token = [t](const Tensor& x) { return contiguous_heads(tokens_of(x, t, t + 1)); };
+    const Tensor one = hybrid_attention_step(token(all[0]), token(all[1]), token(all[2]), features_,
+                                             exact_, state, tokens_seen(past, t, q));
+    Tensor place = heads_of_rows(out, t, t + 1);
+    copy_heads(heads_of_rows(one, 0, 1), place);
   }
-  Tensor rows({q.size(0), tokens, q.size(1), q.size(3)}, q.dtype(), q.device());
-  Tensor to = rows.view(out.shape(), 0, {rows.step(0), rows.step(2), rows.step(1), 1});
-  copy_heads(out, to);
-  return rows;
+  return out;
 }
 
 AttentionGradients HybridAttention::backward(const Heads& heads, const AttentionTape& tape,

@@ -8,12 +8,6 @@
 namespace dofla {
 namespace {
 
-// Tokens [begin, end) of every head of some sequences of a cache.
-Tensor tokens_of(const Tensor& cache, int64_t begin, int64_t end) {
-  return cache.view({cache.size(0), cache.size(1), end - begin, cache.size(3)},
-                    begin * cache.step(2), {cache.step(0), cache.step(1), cache.step(2), 1});
-}
-
 struct KeyValueCache : AttentionState {
   Tensor k, v;  // [B, Hkv, capacity, D]
 

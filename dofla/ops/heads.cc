@@ -73,6 +73,16 @@ void append_heads(const Tensor& from, const Tensor& past, Tensor& cache) {
   on_device(cache).copy_heads(from, past, cache);
 }
 
+Tensor tokens_of(const Tensor& heads, int64_t begin, int64_t end) {
+  return heads.view({heads.size(0), heads.size(1), end - begin, heads.size(3)},
+                    begin * heads.step(2), {heads.step(0), heads.step(1), heads.step(2), 1});
+}
+
+Tensor heads_of_rows(const Tensor& rows, int64_t begin, int64_t end) {
+  return rows.view({rows.size(0), rows.size(2), end - begin, rows.size(3)}, begin * rows.step(1),
+                   {rows.step(0), rows.step(2), rows.step(1), 1});
+}
+
 Tensor contiguous_heads(const Tensor& heads) {
   if (!heads.is_view()) return heads;
   Tensor out(heads.shape(), heads.dtype(), heads.device());

@@ -19,6 +19,13 @@ Tensor view_heads(const Tensor& rows,  // [B·T, N]
                   HeadColumns columns, int64_t batch, int64_t heads,
                   int64_t head_size);  // -> [B, H, T, D]
 
+// Tokens [begin, end) of heads that lie together: a view.
+Tensor tokens_of(const Tensor& heads,  // [B, H, T, D]
+                 int64_t begin, int64_t end);
+// The same of the rows that attention returns, as heads.
+Tensor heads_of_rows(const Tensor& rows,  // [B, T, H, D]
+                     int64_t begin, int64_t end);
+
 void copy_heads(const Tensor& from,  // [B, H, T, D]
                 Tensor& to);         // [B, H, T, D]
 

@@ -12,19 +12,6 @@ const HybridAttentionBackend& on_device(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kHybridAttention : cpu::kHybridAttention;
 }
 
-// Tokens [begin, end) of every head.
-Tensor tokens_of(const Tensor& heads, int64_t begin, int64_t end) {
-  return heads.view({heads.size(0), heads.size(1), end - begin, heads.size(3)},
-                    begin * heads.step(2), {heads.step(0), heads.step(1), heads.step(2), 1});
-}
-
-// Tokens [begin, end) of [B, T, H, D] as heads, [B, H, end − begin, D].
-Tensor as_heads(const Tensor& rows, int64_t begin, int64_t end) {
-  const int64_t width = rows.size(3), step = rows.size(2) * width;
-  return rows.view({rows.size(0), rows.size(2), end - begin, width}, begin * step,
-                   {rows.size(1) * step, width, step, 1});
-}
-
 // [1, 1, rows]: first, first + 1, … up to `end`, and −1 from there on.
 Tensor rows_from(int64_t first, int64_t end, int64_t rows, const Device& device) {
   Tensor index({1, 1, rows}, DType::kI32);
@@ -162,8 +149,8 @@ Tensor hybrid_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
     return contiguous_heads(tokens_of(contiguous_heads(heads), begin, end));
   };
   const auto store = [&](const Tensor& from, int64_t begin, int64_t end) {
-    Tensor to = as_heads(out, begin, end);
-    copy_heads(as_heads(from, 0, from.size(1)), to);
+    Tensor to = heads_of_rows(out, begin, end);
+    copy_heads(heads_of_rows(from, 0, from.size(1)), to);
   };
   for (int64_t t = 0; t < steps; ++t) {
     Tensor seen({q.size(0)}, DType::kI64);

@@ -120,11 +120,10 @@ void measure_keys(Transformer& teacher, const Tensor& ids, const Progress& progr
   table.keys.resize(layers);
   int64_t done = 0;
   for (const int64_t keys : table.key_ladder) {
-    FeatureSet cache;
-    cache.layers.resize(layers);
-    cache.exact.assign(layers, table.exact);
-    for (ExactKeys& exact : cache.exact) exact.keys = keys;
-    const std::vector<double> added = loss_added_by_layers(teacher, cache, ids, table.teacher_loss);
+    ExactKeys exact = table.exact;
+    exact.keys = keys;
+    const std::vector<double> added = loss_added_by_layers(
+        teacher, exact_keys_alone(table.model.layers, exact), ids, table.teacher_loss);
     for (size_t s = 0; s < layers; ++s) table.keys[s].push_back(added[s]);
     report(progress, {"loss added without features", ++done,
                       static_cast<int64_t>(table.key_ladder.size()), "caches"});

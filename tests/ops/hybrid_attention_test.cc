@@ -28,10 +28,8 @@ AttentionCase grouped_case(bool untied, int64_t tokens, int64_t width = 8, int64
   return reference::random_case(options);
 }
 
-Tensor tokens_of(const Tensor& heads, int64_t begin, int64_t end) {
-  return contiguous_heads(heads.view({heads.size(0), heads.size(1), end - begin, heads.size(3)},
-                                     begin * heads.step(2),
-                                     {heads.step(0), heads.step(1), heads.step(2), 1}));
+Tensor part_of(const Tensor& heads, int64_t begin, int64_t end) {
+  return contiguous_heads(tokens_of(heads, begin, end));
 }
 
 TEST(HybridAttention, MatchesTheDefinition) {
@@ -86,8 +84,8 @@ TEST(HybridAttention, SplitAnywhereItGoesOn) {
         ends.push_back(c.tokens);
         int64_t begin = 0;
         for (const int64_t end : ends) {
-          const Tensor out = hybrid_attention(tokens_of(q, begin, end), tokens_of(k, begin, end),
-                                              tokens_of(v, begin, end), own, kCache, &state, begin);
+          const Tensor out = hybrid_attention(part_of(q, begin, end), part_of(k, begin, end),
+                                              part_of(v, begin, end), own, kCache, &state, begin);
           const int64_t row = c.heads * c.width;
           for (int64_t b = 0; b < c.batch; ++b)
             for (int64_t i = 0; i < (end - begin) * row; ++i)
@@ -120,7 +118,7 @@ TEST(HybridAttention, StepsOfDifferentSequencesDoNotMeet) {
       Tensor out({2, x.size(1), 1, c.width});
       for (int64_t b = 0; b < 2; ++b)
         std::ranges::copy_n(
-            tokens_of(x.slice(b, b + 1), past.data<int64_t>()[b], past.data<int64_t>()[b] + 1)
+            part_of(x.slice(b, b + 1), past.data<int64_t>()[b], past.data<int64_t>()[b] + 1)
                 .data<float>(),
             x.size(1) * c.width, out.data<float>() + b * x.size(1) * c.width);
       return out;
@@ -220,8 +218,8 @@ TEST(HybridAttention, LeftPairsAreThoseThatAreNotHeld) {
       }
     }
   }
-  EXPECT_THROW(left_pairs(tokens_of(c.q_tensor(), 0, 17), tokens_of(c.k_tensor(), 0, 17),
-                          tokens_of(c.v_tensor(), 0, 17), kCache),
+  EXPECT_THROW(left_pairs(part_of(c.q_tensor(), 0, 17), part_of(c.k_tensor(), 0, 17),
+                          part_of(c.v_tensor(), 0, 17), kCache),
                std::invalid_argument);
 }
 
