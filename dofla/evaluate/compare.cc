@@ -1,16 +1,13 @@
 #include "dofla/evaluate/compare.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/evaluate/token_divergence.h"
 #include "dofla/model/finite.h"
-#include "dofla/ops/divergence.h"
 
 namespace dofla {
 namespace {
-
-constexpr int64_t kRows = 64;  // logits of so many tokens exist at a time
 
 void require_comparable(const ModelConfig& teacher, const ModelConfig& student) {
   if (teacher.vocabulary != student.vocabulary)
@@ -41,18 +38,11 @@ Comparison compare(const Transformer& teacher, const Transformer& student, const
   Comparison result;
   for (TokenIds sequence; next(sequence);) {
     const Tensor ids = to_tensor(sequence);
-    const int64_t tokens = ids.size(1), width = teacher.config().width;
-    const Tensor a = teacher.forward(ids, options).reshape({tokens, width});
-    const Tensor b = student.forward(ids).reshape({tokens, student.config().width});
-    const Tensor targets = ids.reshape({tokens}).slice(1, tokens);
-    for (int64_t begin = 0; begin + 1 < tokens; begin += kRows) {
-      const int64_t end = std::min(begin + kRows, tokens - 1);
-      sum.add(divergence(teacher.logits(a.slice(begin, end)), student.logits(b.slice(begin, end)),
-                         targets.slice(begin, end)));
-    }
+    sum.add(token_divergence(teacher, teacher.forward(ids, options), student, student.forward(ids),
+                             ids));
     if (!std::isfinite(sum.teacher_loss)) fail_not_finite(teacher, ids, "the teacher's loss");
     if (!std::isfinite(sum.student_loss)) fail_not_finite(student, ids, "the student's loss");
-    result.tokens += tokens - 1;
+    result.tokens += ids.size(1) - 1;
     report(progress, {"compare", result.tokens, total_tokens, "tokens"});
   }
   require(result.tokens > 0, "compare: no text");

@@ -69,8 +69,10 @@ void require_valid(const ExactKeys& exact) {
 
 float first_score(const ExactKeys& exact, int64_t group) {
   if (exact.policy == KeyPolicy::kRecent) return 0;
+  constexpr double kShare = 0.5;              // of the average
   const double seen = 1 / (1 - exact.decay);  // queries, each counted with its decay
-  return static_cast<float>(static_cast<double>(group) / static_cast<double>(exact.keys) * seen);
+  const double average = static_cast<double>(group) / static_cast<double>(exact.keys);
+  return static_cast<float>(kShare * average * seen);
 }
 
 int64_t times_evicted(const ExactKeys& exact, int64_t keys) {

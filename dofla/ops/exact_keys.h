@@ -52,8 +52,8 @@ constexpr int64_t least_keys(const ExactKeys& kind) {
 void require_valid(const ExactKeys& exact);
 
 // The score that a new key begins with: that of one which `group` query heads have always attended
-// like the average of a full cache. Without it a key leaves before it could be attended. 0 for
-// kRecent, whose scores stay 0.
+// half as much as the average of a full cache. Without it a key leaves before it could be attended.
+// 0 for kRecent, whose scores stay 0.
 float first_score(const ExactKeys& exact, int64_t group);
 
 // What the keys, values and scores of a key head take, keys in the 16 bits that they have on a GPU.

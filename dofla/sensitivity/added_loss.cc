@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "dofla/evaluate/next_token.h"
+#include "dofla/evaluate/token_divergence.h"
 #include "dofla/linear/hybrid_attention.h"
 #include "dofla/model/next_token_gradient.h"
 #include "dofla/model/softmax_attention.h"
@@ -89,7 +90,14 @@ double mean_loss(const Transformer& model, const Tensor& ids) {
 }
 
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
-                                         const Tensor& ids, double teacher_loss) {
+                                         const Tensor& ids) {
+  const auto outputs = [&] {
+    std::vector<Tensor> windows;
+    for (int64_t b = 0; b < ids.size(0); ++b)
+      windows.push_back(teacher.forward(ids.slice(b, b + 1)));
+    return windows;
+  };
+  const std::vector<Tensor> own = outputs();
   std::vector<double> added(features.layers.size(), 0);
   for (size_t layer = 0; layer < added.size(); ++layer) {
     const ExactKeys exact = exact_keys_of(features.exact, layer);
@@ -97,8 +105,15 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
     const auto at = static_cast<int64_t>(layer);
     std::unique_ptr<Attention> softmax = teacher.exchange_attention(
         at, make_attention(teacher.config(), features.layers[layer].to(teacher.device()), exact));
-    added[layer] = mean_loss(teacher, ids) - teacher_loss;
+    const std::vector<Tensor> changed = outputs();
+    for (size_t b = 0; b < own.size(); ++b) {
+      const Tensor window = ids.slice(static_cast<int64_t>(b), static_cast<int64_t>(b) + 1);
+      // Only the attention differs: the teacher itself turns both outputs into logits.
+      added[layer] += token_divergence(teacher, own[b], teacher, changed[b], window).kl;
+    }
+    if (!std::isfinite(added[layer])) mean_loss(teacher, ids);  // names the layer at fault
     teacher.exchange_attention(at, std::move(softmax));
+    added[layer] /= static_cast<double>(ids.size(0) * (ids.size(1) - 1));
   }
   return added;
 }

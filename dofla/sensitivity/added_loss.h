@@ -13,11 +13,11 @@ namespace dofla {
 double mean_loss(const Transformer& model, const Tensor& ids);  // [B, T], I64
 
 // What every layer adds to the teacher's loss when it alone has these features and the others keep
-// their softmax attention. One forward a layer; 0 for a layer without features. The teacher's
-// attention is exchanged meanwhile and its own again when this returns.
+// their softmax attention: as a divergence, which needs far fewer windows than the difference of
+// two losses (docs/sensitivity.md). One forward a layer; 0 for a layer without features. The
+// teacher's attention is exchanged meanwhile and its own again when this returns.
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
-                                         const Tensor& ids,  // [B, T], I64
-                                         double teacher_loss);
+                                         const Tensor& ids);  // [B, T], I64
 
 // What every head contributes to that of its layer, for several sets of features at once: shares,
 // [layers, heads, sets], that add up to 1 over the heads of a layer. One forward and backward of

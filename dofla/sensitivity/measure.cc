@@ -122,8 +122,8 @@ void measure_keys(Transformer& teacher, const Tensor& ids, const Progress& progr
   for (const int64_t keys : table.key_ladder) {
     ExactKeys exact = table.exact;
     exact.keys = keys;
-    const std::vector<double> added = loss_added_by_layers(
-        teacher, exact_keys_alone(table.model.layers, exact), ids, table.teacher_loss);
+    const std::vector<double> added =
+        loss_added_by_layers(teacher, exact_keys_alone(table.model.layers, exact), ids);
     for (size_t s = 0; s < layers; ++s) table.keys[s].push_back(added[s]);
     report(progress, {"loss added without features", ++done,
                       static_cast<int64_t>(table.key_ladder.size()), "caches"});
@@ -189,7 +189,7 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
   table.layers.resize(static_cast<size_t>(config.layers));
   int64_t done = 0;
   for (const FeatureSet& set : sets) {
-    const std::vector<double> added = loss_added_by_layers(teacher, set, ids, table.teacher_loss);
+    const std::vector<double> added = loss_added_by_layers(teacher, set, ids);
     for (size_t s = 0; s < added.size(); ++s) table.layers[s].push_back(added[s]);
     report(progress, {"loss added", ++done, static_cast<int64_t>(sets.size()), "students"});
   }

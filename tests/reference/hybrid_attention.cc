@@ -42,9 +42,9 @@ Choice choose(const AttentionCase& c, const ExactKeys& exact) {
           std::erase_if(cache, [&](int64_t j) { return std::ranges::count(leave, j) > 0; });
         }
         cache.push_back(t);
-        if (exact.policy == KeyPolicy::kAttended)  // as if always attended like the average key
-          score[static_cast<size_t>(t)] =
-              static_cast<double>(group) / static_cast<double>(exact.keys) / (1 - exact.decay);
+        if (exact.policy == KeyPolicy::kAttended)  // as if always attended half the average
+          score[static_cast<size_t>(t)] = 0.5 * static_cast<double>(group) /
+                                          static_cast<double>(exact.keys) / (1 - exact.decay);
         for (double& s : score) s *= exact.decay;
         for (const std::vector<double>& logits : kernel) {
           std::vector<double> row;

@@ -7,6 +7,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/distill/pair_init.h"
+#include "dofla/evaluate/compare.h"
 #include "dofla/evaluate/next_token.h"
 #include "dofla/generate/generate.h"
 #include "dofla/linear/linear_model.h"
@@ -96,9 +97,10 @@ TEST_F(Sensitivity, OfALayerIsThatOfAModelWithOnlyThatLayerLinear) {
   const std::vector<TokenIds> text = windows(3);
   const double base = evaluate_next_token(teacher, each_of(text)).loss;
   EXPECT_NEAR(mean_loss(teacher, batch(text)), base, 1e-5 * base);
+  const Transformer alone(checkpoint);
   FeatureSet set = features(5);
   set.layers[2] = {};
-  const std::vector<double> added = loss_added_by_layers(teacher, set, batch(text), base);
+  const std::vector<double> added = loss_added_by_layers(teacher, set, batch(text));
   for (size_t layer = 0; layer < set.layers.size(); ++layer) {
     FeatureSet only = set.clone();
     for (size_t other = 0; other < set.layers.size(); ++other)
@@ -108,7 +110,7 @@ TEST_F(Sensitivity, OfALayerIsThatOfAModelWithOnlyThatLayerLinear) {
       continue;
     }
     const Transformer model = make_linear_model(checkpoint, only);
-    EXPECT_NEAR(added[layer], evaluate_next_token(model, each_of(text)).loss - base, 1e-4);
+    EXPECT_NEAR(added[layer], compare(alone, model, each_of(text)).kl, 1e-4 * added[layer]);
   }
   EXPECT_EQ(mean_loss(teacher, batch(text)), mean_loss(Transformer(checkpoint), batch(text)));
 }
@@ -190,8 +192,8 @@ TEST_F(Sensitivity, OfACacheIsThatOfAModelWithOnlyThatCache) {
       only.exact[layer] = options.exact;
       only.exact[layer].keys = options.key_ladder[i];
       const Transformer model = make_linear_model(checkpoint, only);
-      const double added = evaluate_next_token(model, each_of(first)).loss - table.teacher_loss;
-      EXPECT_NEAR(table.keys[layer][i], added, 1e-4);
+      const double added = compare(teacher, model, each_of(first)).kl;
+      EXPECT_NEAR(table.keys[layer][i], added, 1e-4 * added);
     }
 }
 
