@@ -12,9 +12,11 @@
 namespace dofla::cli {
 namespace {
 
+// Of a key head, on average, of every layer.
 std::vector<int64_t> keys_of(const DimensionPlan& plan) {
   std::vector<int64_t> keys;
-  for (const ExactKeys& exact : plan.exact) keys.push_back(exact.keys);
+  for (const ExactKeys& exact : plan.exact)
+    keys.push_back(exact.total_keys(plan.key_heads) / plan.key_heads);
   return keys;
 }
 
@@ -39,7 +41,8 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
                 : fmt::format("and the cache of {} with softmax attention", counted(kept, "layer")),
       with_bytes_unit(cache_bytes(teacher.config(), context)), grouped(context));
   if (!result.plan.exact.empty())
-    text += fmt::format("exact keys     {} a key head\n", fmt::join(keys_of(result.plan), " "));
+    text += fmt::format("exact keys     {} a key head, mean of each layer\n",
+                        fmt::join(keys_of(result.plan), " "));
   text += fmt::format("layer error    {:.3f}  of each layer's attention output, relative\n",
                       fmt::join(compared.attention_error, " "));
   if (const auto layers = layers_worse_than_nothing(compared.attention_error); !layers.empty())

@@ -40,7 +40,10 @@ std::string layer_text(const std::vector<int64_t>& counts, const ExactKeys& exac
   if (counts.empty() && exact.empty()) return "softmax attention, with a cache that grows";
   std::string text;
   if (!exact.empty())
-    text = fmt::format("{} exact keys ({}, {} sinks)", exact.keys, name(exact.policy), exact.sinks);
+    text = fmt::format("{} exact keys ({}, {} sinks)",
+                       exact.head_keys.empty() ? std::to_string(exact.keys)
+                                               : fmt::format("{}", fmt::join(exact.head_keys, " ")),
+                       name(exact.policy), exact.sinks);
   if (counts.empty()) return text + ", nothing of what leaves them";
   const bool same = std::equal(counts.begin() + 1, counts.end(), counts.begin());
   return text + (exact.empty() ? "" : " and features: ") +

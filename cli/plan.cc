@@ -45,13 +45,23 @@ std::string plan_text(const DimensionPlan& plan, const std::string& title,
 
 // A line a layer: its exact keys and features, what they take, and what it adds to the loss.
 std::string memory_text(const DimensionPlan& plan, const std::vector<double>& predicted) {
-  std::string text = "layer    keys       M       bytes   loss added, predicted\n";
+  std::string text =
+      "layer       bytes   loss added, predicted   keys; M of every head, one where all are "
+      "alike\n";
   for (size_t s = 0; s < plan.heads.size(); ++s) {
-    const int64_t keys = plan.exact[s].keys, M = plan.heads[s].front();
-    const int64_t bytes = plan.key_heads * exact_key_bytes(keys, plan.model.head_size) +
-                          plan.heads_in_layer() * linear_state_bytes(M, plan.model.head_size);
-    text += fmt::format("{:>5}{:>8}{:>8}{:>12}   {:.4f}\n", s + 1, keys, M, grouped(bytes),
-                        predicted[s]);
+    const ExactKeys& exact = plan.exact[s];
+    const int64_t features =
+        std::accumulate(plan.heads[s].begin(), plan.heads[s].end(), int64_t{0});
+    const int64_t bytes = exact_key_bytes(exact.total_keys(plan.key_heads), plan.model.head_size) +
+                          linear_state_bytes(features, plan.model.head_size);
+    text += fmt::format("{:>5}{:>12}   {:<21} ", s + 1, grouped(bytes),
+                        fmt::format("{:.4f}", predicted[s]));
+    text += exact.head_keys.empty() ? fmt::format("{}", exact.keys)
+                                    : fmt::format("{}", fmt::join(exact.head_keys, " "));
+    const bool same =
+        std::ranges::count(plan.heads[s], plan.heads[s].front()) == std::ssize(plan.heads[s]);
+    text += same ? fmt::format("; {}\n", plan.heads[s].front())
+                 : fmt::format("; {}\n", fmt::join(plan.heads[s], " "));
   }
   return text + fmt::format("state   {} a sequence, {} bytes\n",
                             with_bytes_unit(plan.state_bytes()), grouped(plan.state_bytes()));

@@ -80,9 +80,11 @@ void PairSampler::offer(int64_t layer, const PairsToLearn& pairs) {
           group == 1 ? 0 : static_cast<int64_t>(random_[at].below(static_cast<uint64_t>(group)));
       const float* query = queries + (of_group * tokens + i) * size;
       const int64_t visible = (i / block + 1) * block;
-      const float* beside = rest.defined() && refused < kMostRefused
+      const float* beside = rest.defined()
                                 ? all_rest.data<float>() + (head * group + of_group) * tokens + i
                                 : nullptr;
+      if (beside != nullptr && *beside >= kPaddedRest) continue;
+      if (refused >= kMostRefused) beside = nullptr;
       const int64_t drawn = draw_key(query, keys, visible, size, beside, random_[at]);
       if (drawn < 0) {
         ++refused;

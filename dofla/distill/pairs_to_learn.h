@@ -10,7 +10,8 @@ namespace dofla {
 struct PairsToLearn {
   Tensor q;           // [B, H, T, D]
   Tensor k;           // [B, Hkv, T, D]
-  Tensor rest = {};   // [B, H, T] F32: of exact keys, as feature_loss takes it; undefined: none
+  Tensor rest = {};   // [B, H, T] F32: of exact keys, as feature_loss takes it, kPaddedRest in
+                      // rows that a head does not have; undefined: none
   int64_t block = 1;  // query i sees the keys j / block ≤ i / block
 };
 

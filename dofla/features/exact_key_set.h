@@ -14,16 +14,18 @@ using ExactKeySet = std::vector<ExactKeys>;
 
 ExactKeys exact_keys_of(const ExactKeySet& set, size_t layer);
 
-// {"keys","sinks","recent","block","policy","decay"}, or null where there are none.
+// {"keys","sinks","recent","block","policy","decay"}, or null where there are none; keys is a list
+// where key heads have different numbers.
 Json to_json(const ExactKeys& exact);
 // Throws Error "where: …" on what is not that, or holds numbers that no cache can have.
 ExactKeys read_exact_keys(const Json& json, const std::string& where);
 
 // A list of these, one for every layer.
 Json to_json(const ExactKeySet& set);
-// Throws Error "where: …" on what is not such a list for so many layers, or holds numbers that no
-// cache can have.
-ExactKeySet read_exact_keys(const Json& json, int64_t layers, const std::string& where);
+// Throws Error "where: …" on what is not such a list for so many layers and key heads, or holds
+// numbers that no cache can have.
+ExactKeySet read_exact_keys(const Json& json, int64_t layers, int64_t key_heads,
+                            const std::string& where);
 
 // What a sequence takes in all layers together.
 int64_t exact_key_bytes(const ExactKeySet& set, int64_t key_heads, int64_t width);

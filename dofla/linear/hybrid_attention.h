@@ -1,9 +1,11 @@
 // The attention of a hybrid student: exact keys and features in one softmax, and a state of fixed
-// size. Without features a cache alone, which forgets what leaves it.
+// size. Without features a cache alone, which forgets what leaves it. Key heads may hold different
+// numbers of exact keys.
 #pragma once
 
 #include "dofla/checkpoint/hf_config.h"
 #include "dofla/model/attention.h"
+#include "dofla/ops/head_parts.h"
 #include "dofla/ops/hybrid_attention.h"
 
 namespace dofla {
@@ -23,9 +25,9 @@ class HybridAttention : public Attention {
                               const GradientBuffers& buffers) const override;
 
  private:
-  int64_t key_heads_, head_size_;
+  int64_t head_size_;
   Features features_;
-  ExactKeys exact_;
+  std::vector<KeyPart> parts_;
 };
 
 // The kind of attention that a layer of a student has: hybrid, linear, or the teacher's softmax

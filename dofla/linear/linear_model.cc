@@ -117,7 +117,7 @@ FeatureSet load_features(const Checkpoint& checkpoint) {
     form.coordinates = read_name<Coordinates>(checkpoint, block, "coordinates");
   if (block.contains("exact_keys"))
     form.exact = read_exact_keys(
-        block["exact_keys"], checkpoint.config().layers,
+        block["exact_keys"], checkpoint.config().layers, checkpoint.config().kv_heads,
         fmt::format("{}: {}: exact_keys", (checkpoint.folder() / "config.json").string(), kBlock));
   return from_tensors(form, checkpoint.config(), [&](const std::string& name, const Shape& shape) {
     return checkpoint.tensor(name, shape);

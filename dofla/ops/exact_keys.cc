@@ -11,6 +11,7 @@ const ExactKeysBackend& on_device(const Tensor& x) {
 
 void require_inputs(const Tensor& q, const Tensor& k, const ExactKeys& exact) {
   require_valid(exact);
+  require(exact.head_keys.empty(), "exact keys: heads that hold different numbers of keys");
   require(q.rank() == 4 && k.rank() == 4 && q.size(0) == k.size(0) && q.size(3) == k.size(3) &&
               k.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(2) <= k.size(2) &&
               q.dtype() == k.dtype() && q.device() == k.device(),
@@ -65,6 +66,10 @@ void require_valid(const ExactKeys& exact) {
       exact.keys, exact.sinks, exact.newest(), exact.block, least_keys(exact));
   require(exact.decay > 0 && exact.decay < 1,
           "exact keys: expected a decay between 0 and 1, found {}", exact.decay);
+  if (exact.head_keys.empty()) return;
+  for (const int64_t keys : exact.head_keys) require_valid(exact.with_keys(keys));
+  require(exact.keys == *std::ranges::max_element(exact.head_keys),
+          "exact keys: {} are not the most of any head", exact.keys);
 }
 
 float first_score(const ExactKeys& exact, int64_t group) {

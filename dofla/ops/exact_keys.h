@@ -9,6 +9,9 @@
 // have not left. The first to leave do so before key K comes, the next before key K + block, …
 #pragma once
 
+#include <numeric>
+#include <vector>
+
 #include "dofla/core/names.h"
 #include "dofla/ops/attention_tape.h"
 #include "dofla/ops/gradient_buffers.h"
@@ -36,14 +39,26 @@ struct ExactKeys {
   // A key's score is its attention from all query heads of its group, summed over the queries since
   // it came; a query so many tokens ago counts decay to that power. It begins with first_score().
   double decay = 0.995;
+  // K of every key head, where they differ; `keys` is then the largest. The operations below take
+  // heads that hold equally many: ops/head_parts.h.
+  std::vector<int64_t> head_keys = {};
 
   int64_t newest() const { return recent > 0 ? recent : keys / 2; }  // that do not leave yet
   bool empty() const { return keys == 0; }
+  // The same kind with K keys in every head.
+  ExactKeys with_keys(int64_t count) const {
+    return {count, sinks, recent, block, policy, decay, {}};
+  }
+  // Of all key heads of a layer together.
+  int64_t total_keys(int64_t key_heads) const {
+    return head_keys.empty() ? key_heads * keys
+                             : std::accumulate(head_keys.begin(), head_keys.end(), int64_t{0});
+  }
   bool operator==(const ExactKeys&) const = default;
 };
 
 // The fewest keys that a cache of this kind can have: some can leave when it is full.
-constexpr int64_t least_keys(const ExactKeys& kind) {
+inline int64_t least_keys(const ExactKeys& kind) {
   return kind.recent > 0 ? kind.sinks + kind.recent + kind.block : 2 * (kind.sinks + kind.block);
 }
 

@@ -40,6 +40,17 @@ Features Features::to(const Device& device) const {
   return there;
 }
 
+FeatureGradients zero_gradients(const Features& features) {
+  FeatureGradients gradients;
+  const auto from = feature_parts(features);
+  const auto to = feature_parts(gradients);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const Tensor& part = *from[i].second;
+    if (part.defined()) *to[i].second = Tensor::zeros(part.shape(), DType::kF32, part.device());
+  }
+  return gradients;
+}
+
 Features untie(const Features& tied, int64_t query_heads) {
   require(!tied.untied() && query_heads % tied.heads() == 0,
           "untie: {} tied heads do not divide {} query heads", tied.heads(), query_heads);

@@ -44,6 +44,8 @@ struct FeatureGradients {
   Tensor norm_weight = {};  // [heads]
 };
 
+FeatureGradients zero_gradients(const Features& features);
+
 // What learns, with its names: the parts of Features, FeatureGradients or FeatureMoments.
 template <class T>
 auto feature_parts(T& of) {

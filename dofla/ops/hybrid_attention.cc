@@ -94,17 +94,6 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
   return out;
 }
 
-FeatureGradients zero_gradients(const Features& features) {
-  FeatureGradients gradients;
-  const auto from = feature_parts(features);
-  const auto to = feature_parts(gradients);
-  for (size_t i = 0; i < from.size(); ++i) {
-    const Tensor& part = *from[i].second;
-    if (part.defined()) *to[i].second = Tensor::zeros(part.shape(), DType::kF32, part.device());
-  }
-  return gradients;
-}
-
 void require_hybrid(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features) {
   require_shape(v, k.shape(), "hybrid attention: v");
   if (features.empty()) return;

@@ -29,7 +29,7 @@ void add_plan_settings(const ModelConfig& config, const DistillOptions& options,
     if (made->least > 1) settings["least"] = made->least;
     if (made->strategy == PlanStrategy::kDofHead) settings["power"] = made->power.value_or(1);
     if (made->strategy == PlanStrategy::kSensitivity)
-      settings["by"] = name(made->by.value_or(made->memory ? PlanUnit::kLayer : PlanUnit::kHead));
+      settings["by"] = name(made->by.value_or(PlanUnit::kHead));
     return;
   }
   const auto* start = std::get_if<StudentFeatures>(&options.plan);
@@ -63,7 +63,6 @@ void require_sound_memory(const DistillOptions& options) {
           "a memory has no effect: strategy {} has none, only {}", name(made->strategy),
           name(PlanStrategy::kSensitivity));
   require(!made->cost, "a cost has no effect beside a memory, which says what may be spent");
-  require(!made->by, "by has no effect with a memory, which is spent by layer");
   require(!options.exact || options.exact->keys == 0,
           "a number of exact keys has no effect: the memory says how many there can be");
 }

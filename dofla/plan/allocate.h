@@ -24,7 +24,7 @@ struct AllocateOptions {
   std::optional<int64_t> memory = {};
   std::optional<double> power = {};  // P, of kDofHead alone: M in proportion to N^P; left out: 1
   int64_t least = 1;                 // no head gets fewer features
-  std::optional<PlanUnit> by = {};   // of kSensitivity alone; left out: head, with a memory layer
+  std::optional<PlanUnit> by = {};   // of kSensitivity alone; left out: head
 };
 
 // Throws Error unless the cost is from 1 to DimensionPlan::kLargestDimension and buys `least`

@@ -159,10 +159,11 @@ DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
     }
   }
   if (json.contains("exact_keys")) {
-    plan.exact = read_exact_keys(json["exact_keys"], plan.model.layers, where + ": exact_keys");
     plan.key_heads = fields.size("key_heads");
     if (plan.model.heads % plan.key_heads != 0)
       fields.refuse("key_heads", fmt::format("expected a divisor of {}", plan.model.heads));
+    plan.exact = read_exact_keys(json["exact_keys"], plan.model.layers, plan.key_heads,
+                                 where + ": exact_keys");
   }
   const bool none = std::ranges::all_of(plan.heads, [](const auto& row) { return row.empty(); });
   if (none && plan.exact.empty()) fail("{}: dims: no layer has features", where);

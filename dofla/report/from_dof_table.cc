@@ -88,10 +88,20 @@ DofSection from_dof_table(const DofTable& table, double lambda) {
   return section;
 }
 
+namespace {
+
+// Of a key head.
+int64_t mean_keys(const DimensionPlan& plan, size_t layer) {
+  const ExactKeys exact = exact_keys_of(plan.exact, layer);
+  return exact.empty() ? 0 : exact.total_keys(plan.key_heads) / plan.key_heads;
+}
+
+}  // namespace
+
 PlanSection from_dimension_plan(const DimensionPlan& plan, const DofTable* table) {
   PlanSection section{std::string(name(plan.strategy)), static_cast<double>(plan.cost), {}};
   for (size_t s = 0; s < plan.heads.size(); ++s)
-    section.layers.push_back({plan.heads[s], 0, exact_keys_of(plan.exact, s).keys});
+    section.layers.push_back({plan.heads[s], 0, mean_keys(plan, s)});
   if (!table) return section;
   if (plan.model != table->model)
     fail("the plan is for {}, the degrees of freedom are of {}: make a plan from this table",

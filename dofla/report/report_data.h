@@ -48,7 +48,7 @@ struct SensitivitySection {
 struct LayerPlan {
   std::vector<int64_t> heads;  // M of every head; the paper's strategies give all heads the same
   double spread = 0;           // of M, as it follows from the spread of the degrees of freedom
-  int64_t keys = 0;            // that a key head keeps exact
+  int64_t keys = 0;            // that a key head keeps exact, on average
 };
 
 struct PlanSection {

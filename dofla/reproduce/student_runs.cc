@@ -165,8 +165,9 @@ FeatureSet load_student(const Study& study, const Student& student) {
   FeatureSetForm form = {*map, *coordinates, counts.get<std::vector<std::vector<int64_t>>>()};
   const Json exact = parse_json(entry("exact_keys"), file.path().string());
   if (!exact.empty())
-    form.exact = read_exact_keys(exact, study.teacher.config().layers,
-                                 file.path().string() + ": exact_keys");
+    form.exact =
+        read_exact_keys(exact, study.teacher.config().layers, study.teacher.config().kv_heads,
+                        file.path().string() + ": exact_keys");
   return from_tensors(form, study.teacher.config(), find);
 }
 

@@ -126,7 +126,11 @@ std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
   std::vector<std::vector<std::vector<Changes>>> changes(static_cast<size_t>(layers));
   for (int64_t layer = 0; layer < layers; ++layer) {
     const auto at = static_cast<size_t>(layer);
-    for (const FeatureSet& set : sets) changes[at].emplace_back(set.layers[at].counts.size());
+    for (const FeatureSet& set : sets) {
+      const bool cache_alone = set.layers[at].empty();
+      changes[at].emplace_back(cache_alone ? static_cast<size_t>(teacher.config().kv_heads)
+                                           : set.layers[at].counts.size());
+    }
     const auto see = [&, at](const Heads& heads, const Tensor& out, const Tensor& grad_out) {
       const Tensor softmax = here(out), grad = here(grad_out);
       for (size_t set = 0; set < sets.size(); ++set)

@@ -21,7 +21,8 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
 
 // What every head contributes to that of its layer, for several sets of features at once: shares,
 // [layers, heads, sets], that add up to 1 over the heads of a layer. One forward and backward of
-// the teacher a window. Query heads that share their features count as one.
+// the teacher a window. Query heads that share their features count as one, as do
+// those of a key head where a set has exact keys alone.
 std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
                                                           const std::vector<FeatureSet>& sets,
                                                           const Tensor& ids);  // [B, T], I64

@@ -44,9 +44,8 @@ DimensionPlan allocate(const SensitivityTable& table, const AllocateOptions& opt
           name(options.strategy), name(PlanStrategy::kDofHead));
   if (options.memory) {
     require(!options.cost, "a cost has no effect beside a memory, which says what may be spent");
-    require(options.by.value_or(PlanUnit::kLayer) == PlanUnit::kLayer,
-            "by head has no effect with a memory, which is spent by layer");
-    return allocate_memory(table, *options.memory, options.least);
+    return allocate_memory(table, *options.memory, options.least,
+                           options.by.value_or(PlanUnit::kHead));
   }
   const int64_t layers = table.model.layers, heads = table.heads_in_layer();
   DimensionPlan plan =
@@ -69,16 +68,35 @@ DimensionPlan allocate(const SensitivityTable& table, const AllocateOptions& opt
   return plan;
 }
 
+namespace {
+
+// Of a layer with exact keys: that of its key heads, unless they were planned together.
+double hybrid_loss(const SensitivityTable& table, const DimensionPlan& plan, size_t s) {
+  const ExactKeys& exact = plan.exact[s];
+  const auto features = [&](size_t key_head) {
+    const size_t each = plan.heads[s].size() / static_cast<size_t>(table.key_heads);
+    return plan.heads[s].empty() ? 0 : plan.heads[s][key_head * each];
+  };
+  if (plan.by == PlanUnit::kLayer && exact.head_keys.empty())
+    return HybridLoss(table, s).at(exact.keys, features(0));
+  double sum = 0;
+  for (size_t h = 0; h < table.key_shares[s].size(); ++h)
+    sum += HybridLoss(table, s, h)
+               .at(exact.head_keys.empty() ? exact.keys : exact.head_keys[h], features(h));
+  return sum;
+}
+
+}  // namespace
+
 std::vector<double> predicted_loss(const SensitivityTable& table, const DimensionPlan& plan) {
   require(plan.model == table.model, "the plan is for {}, the sensitivity of {}",
           to_string(plan.model), to_string(table.model));
-  const std::vector<int64_t> dims = plan.dims();
   std::vector<double> out;
   for (size_t s = 0; s < plan.heads.size(); ++s) {
     double sum = 0;
     const ExactKeys exact = exact_keys_of(plan.exact, s);
     if (!exact.empty() && !table.key_ladder.empty())
-      sum = HybridLoss(table, s).at(exact.keys, dims[s]);
+      sum = hybrid_loss(table, plan, s);
     else if (plan.by == PlanUnit::kLayer && !plan.heads[s].empty())
       sum = LossCurve(table.ladder, table.layers[s]).at(plan.heads[s].front());
     else

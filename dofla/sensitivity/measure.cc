@@ -112,22 +112,31 @@ std::vector<FeatureSet> train_ladder(const Transformer& teacher, const std::vect
   return trained;
 }
 
-// What every layer adds with caches of exact keys and without features.
+// The curves of heads from their shares of those of the layers.
+std::vector<std::vector<SensitivityTable::Curve>> times(
+    std::vector<std::vector<SensitivityTable::Curve>> shares,
+    const std::vector<SensitivityTable::Curve>& layers) {
+  for (size_t s = 0; s < shares.size(); ++s)
+    for (SensitivityTable::Curve& head : shares[s])
+      for (size_t i = 0; i < head.size(); ++i) head[i] *= layers[s][i];
+  return shares;
+}
+
+// What every layer and key head adds with caches of exact keys and without features.
 void measure_keys(Transformer& teacher, const Tensor& ids, const Progress& progress,
                   SensitivityTable& table) {
   if (table.key_ladder.empty()) return;
   const auto layers = static_cast<size_t>(table.model.layers);
   table.keys.resize(layers);
-  int64_t done = 0;
+  std::vector<FeatureSet> caches;
   for (const int64_t keys : table.key_ladder) {
-    ExactKeys exact = table.exact;
-    exact.keys = keys;
-    const std::vector<double> added =
-        loss_added_by_layers(teacher, exact_keys_alone(table.model.layers, exact), ids);
+    caches.push_back(exact_keys_alone(table.model.layers, table.exact.with_keys(keys)));
+    const std::vector<double> added = loss_added_by_layers(teacher, caches.back(), ids);
     for (size_t s = 0; s < layers; ++s) table.keys[s].push_back(added[s]);
-    report(progress, {"loss added without features", ++done,
-                      static_cast<int64_t>(table.key_ladder.size()), "caches"});
+    report(progress, {"loss added without features", std::ssize(caches),
+                      std::ssize(table.key_ladder), "caches"});
   }
+  table.key_shares = times(head_shares(teacher, caches, ids), table.keys);
 }
 
 }  // namespace
@@ -193,10 +202,7 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
     for (size_t s = 0; s < added.size(); ++s) table.layers[s].push_back(added[s]);
     report(progress, {"loss added", ++done, static_cast<int64_t>(sets.size()), "students"});
   }
-  table.heads = head_shares(teacher, sets, ids);
-  for (size_t s = 0; s < table.heads.size(); ++s)
-    for (SensitivityTable::Curve& head : table.heads[s])
-      for (size_t i = 0; i < head.size(); ++i) head[i] *= table.layers[s][i];
+  table.heads = times(head_shares(teacher, sets, ids), table.layers);
   return table;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "dofla/core/bytes.h"
 #include "dofla/core/error.h"
@@ -11,47 +12,86 @@
 namespace dofla {
 namespace {
 
-struct Layer {
+// A layer, or one of its key heads.
+struct Unit {
   HybridLoss loss;
+  UnitBytes each;
   int64_t keys, features;
 
-  int64_t bytes(const UnitBytes& unit) const { return keys * unit.key + features * unit.feature; }
+  int64_t bytes() const { return keys * each.key + features * each.feature; }
 };
 
-// What more a layer could get.
+// What more a unit could get.
 struct Offer {
-  Layer* layer = nullptr;
+  Unit* unit = nullptr;
   int64_t keys = 0, features = 0;
   int64_t bytes = 0;
   double gain = 0;  // the loss that a byte of it saves
 };
 
-Offer make_offer(Layer& layer, int64_t keys, int64_t features, const UnitBytes& unit) {
-  const int64_t bytes = keys * unit.key + features * unit.feature;
-  const double saved = layer.loss.at(layer.keys, layer.features) -
-                       layer.loss.at(layer.keys + keys, layer.features + features);
-  return {&layer, keys, features, bytes, saved / static_cast<double>(bytes)};
+Offer make_offer(Unit& unit, int64_t keys, int64_t features) {
+  const int64_t bytes = keys * unit.each.key + features * unit.each.feature;
+  const double saved = unit.loss.at(unit.keys, unit.features) -
+                       unit.loss.at(unit.keys + keys, unit.features + features);
+  return {&unit, keys, features, bytes, saved / static_cast<double>(bytes)};
 }
 
-// The best that `left` bytes can buy; without a layer if there is nothing more to buy. Of equal
-// gains the layer that has least comes first, so that keys without a gain are shared evenly;
+// The next step of a unit that has so many keys.
+int64_t more_keys(const SensitivityTable& table, int64_t keys, PlanUnit by) {
+  const int64_t block = table.exact.block, quarter = (keys / 4 + block - 1) / block * block;
+  return std::min(by == PlanUnit::kHead ? std::max(quarter, block) : block,
+                  most_keys(table) - keys);
+}
+
+// The best that `left` bytes can buy; without a unit if there is nothing more to buy. Of equal
+// gains the unit that has least comes first, so that keys without a gain are shared evenly;
 // features without one are not bought.
-Offer best_offer(std::vector<Layer>& layers, int64_t left, const SensitivityTable& table) {
-  const UnitBytes unit = unit_bytes(table);
+Offer best_offer(std::vector<Unit>& units, int64_t left, const SensitivityTable& table,
+                 PlanUnit by) {
   Offer best;
   const auto consider = [&](const Offer& offer) {
     if (offer.bytes > left) return;
-    if (best.layer == nullptr || offer.gain > best.gain ||
-        (offer.gain == best.gain && offer.layer->bytes(unit) < best.layer->bytes(unit)))
+    if (best.unit == nullptr || offer.gain > best.gain ||
+        (offer.gain == best.gain && offer.unit->bytes() < best.unit->bytes()))
       best = offer;
   };
-  for (Layer& layer : layers) {
-    if (const int64_t keys = std::min(table.exact.block, most_keys(table) - layer.keys); keys > 0)
-      consider(make_offer(layer, keys, 0, unit));
-    if (layer.features == DimensionPlan::kLargestDimension) continue;
-    if (const Offer feature = make_offer(layer, 0, 1, unit); feature.gain > 0) consider(feature);
+  for (Unit& unit : units) {
+    if (const int64_t keys = more_keys(table, unit.keys, by); keys > 0)
+      consider(make_offer(unit, keys, 0));
+    if (unit.features == DimensionPlan::kLargestDimension) continue;
+    if (const Offer feature = make_offer(unit, 0, 1); feature.gain > 0) consider(feature);
   }
   return best;
+}
+
+// All layers, or the key heads of all layers one after another.
+std::vector<Unit> units_of(const SensitivityTable& table, int64_t least, PlanUnit by) {
+  const UnitBytes layer = unit_bytes(table);
+  const UnitBytes head = {layer.key / table.key_heads, layer.feature / table.key_heads};
+  const int64_t keys = least_keys(table.exact);
+  std::vector<Unit> units;
+  for (size_t s = 0; s < table.layers.size(); ++s) {
+    if (by == PlanUnit::kLayer)
+      units.push_back({HybridLoss(table, s), layer, keys, least});
+    else
+      for (size_t h = 0; h < table.key_shares[s].size(); ++h)
+        units.push_back({HybridLoss(table, s, h), head, keys, least});
+  }
+  return units;
+}
+
+// Writes what the units of layer s have into the plan.
+void write_layer(std::span<const Unit> units, size_t s, DimensionPlan& plan, ExactKeys exact) {
+  const size_t heads = plan.heads[s].size();
+  for (size_t h = 0; h < heads; ++h) plan.heads[s][h] = units[h * units.size() / heads].features;
+  exact.keys = 0;
+  for (const Unit& unit : units) {
+    exact.head_keys.push_back(unit.keys);
+    exact.keys = std::max(exact.keys, unit.keys);
+  }
+  if (std::ranges::count(exact.head_keys, exact.keys) == std::ssize(exact.head_keys))
+    exact.head_keys.clear();
+  plan.exact.push_back(exact);
 }
 
 // What all layers take at least.
@@ -86,7 +126,8 @@ int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t fea
   return std::max(keys, least_keys(table.exact));
 }
 
-DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least) {
+DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least,
+                              PlanUnit by) {
   if (table.key_ladder.empty())
     fail(
         "the sensitivity says nothing of exact keys, and cannot plan a memory: measure it with "
@@ -94,26 +135,23 @@ DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int
   require(least >= 1 && least <= DimensionPlan::kLargestDimension,
           "least: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, least);
   int64_t left = memory - require_enough(table, memory, least);
-  std::vector<Layer> layers;
-  for (size_t s = 0; s < table.layers.size(); ++s)
-    layers.push_back({HybridLoss(table, s), least_keys(table.exact), least});
+  std::vector<Unit> units = units_of(table, least, by);
   while (true) {
-    const Offer offer = best_offer(layers, left, table);
-    if (offer.layer == nullptr) break;
-    offer.layer->keys += offer.keys;
-    offer.layer->features += offer.features;
+    const Offer offer = best_offer(units, left, table, by);
+    if (offer.unit == nullptr) break;
+    offer.unit->keys += offer.keys;
+    offer.unit->features += offer.features;
     left -= offer.bytes;
   }
 
   DimensionPlan plan = fixed_plan(table.model, 1, table.feature_heads);
   plan.strategy = PlanStrategy::kSensitivity;
+  plan.by = by;
   plan.least = least;
   plan.key_heads = table.key_heads;
-  for (size_t s = 0; s < layers.size(); ++s) {
-    std::ranges::fill(plan.heads[s], layers[s].features);
-    plan.exact.push_back(table.exact);
-    plan.exact.back().keys = layers[s].keys;
-  }
+  const size_t in_layer = units.size() / table.layers.size();
+  for (size_t s = 0; s < table.layers.size(); ++s)
+    write_layer(std::span(units).subspan(s * in_layer, in_layer), s, plan, table.exact);
   plan.cost = std::llround(plan.mean());
   return plan;
 }

@@ -23,10 +23,12 @@ int64_t most_keys(const SensitivityTable& table);
 // a head fit.
 int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t features);
 
-// Every layer begins with the fewest keys and `least` features. A block of keys, or one feature in
-// every head, then goes where the predicted loss falls most for its bytes, until the memory is
-// spent or nothing more would help. No layer gets more than most_keys(); all heads of a layer get
-// the same. Throws Error if the memory does not buy the least, or the table has no key ladder.
-DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least = 1);
+// Every key head begins with the fewest keys and `least` features. More keys, or one feature more,
+// then go where the predicted loss falls most for its bytes, until the memory is spent or nothing
+// more would help. No head gets more than most_keys(). By layer all heads of one get the same; by
+// head keys come in steps of a quarter, so that few numbers of keys differ in a layer. Throws
+// Error if the memory does not buy the least, or the table has no key ladder.
+DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least = 1,
+                              PlanUnit by = PlanUnit::kHead);
 
 }  // namespace dofla

@@ -64,7 +64,9 @@ Json to_json(const SensitivityTable& table) {
   Json layers = Json::array();
   for (size_t layer = 0; layer < table.layers.size(); ++layer) {
     layers.push_back({{"added", table.layers[layer]}, {"heads", table.heads[layer]}});
-    if (!table.key_ladder.empty()) layers.back()["added_without_features"] = table.keys[layer];
+    if (table.key_ladder.empty()) continue;
+    layers.back()["added_without_features"] = table.keys[layer];
+    layers.back()["heads_without_features"] = table.key_shares[layer];
   }
   Json json = {{"format", kFormat},
                {"version", kVersion},
@@ -134,12 +136,19 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
       return read_curve(layers[s][field], size, fmt::format("{}: {}", in_layer, field));
     };
     table.layers.push_back(curve("added", table.ladder.size()));
-    if (!table.key_ladder.empty())
-      table.keys.push_back(curve("added_without_features", table.key_ladder.size()));
-    table.heads.emplace_back();
-    for (size_t h = 0; h < heads.size(); ++h)
-      table.heads.back().push_back(
-          read_curve(heads[h], table.ladder.size(), fmt::format("{}, head {}", in_layer, h + 1)));
+    const auto curves = [&](const Json& of_heads, size_t size) {
+      std::vector<SensitivityTable::Curve> read;
+      for (const Json& head : of_heads)
+        read.push_back(
+            read_curve(head, size, fmt::format("{}, head {}", in_layer, read.size() + 1)));
+      return read;
+    };
+    table.heads.push_back(curves(heads, table.ladder.size()));
+    if (table.key_ladder.empty()) continue;
+    table.keys.push_back(curve("added_without_features", table.key_ladder.size()));
+    table.key_shares.push_back(
+        curves(array_field(layers[s], "heads_without_features", table.key_heads, in_layer),
+               table.key_ladder.size()));
   }
   return table;
 }

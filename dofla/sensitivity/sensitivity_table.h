@@ -36,13 +36,15 @@ struct SensitivityTable {
   std::vector<std::vector<Curve>> heads;  // [layers, heads]; those of a layer add up to its curve
   std::vector<Curve> keys = {};  // [layers], that a cache of exact keys alone adds, for every K of
                                  // the key ladder; none without one
+  std::vector<std::vector<Curve>> key_shares = {};  // [layers, key heads], adding up to these
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
 };
 
 // {"format":"dofla.sensitivity",…,"layers":[{"added":[…],"heads":[[…]]}]}, with exact keys
-// "exact_keys" and "key_heads", with a key ladder "key_ladder" and "added_without_features" in the
-// layers. Reading trusts nothing in the file and throws Error "where: …".
+// "exact_keys" and "key_heads", with a key ladder "key_ladder" and "added_without_features" and
+// "heads_without_features" in the layers. Reading trusts nothing in the file and throws Error
+// "where: …".
 Json to_json(const SensitivityTable& table);
 void save_sensitivity(const fs::path& path, const SensitivityTable& table);
 bool is_sensitivity(const Json& json);  // whether it says so

@@ -81,7 +81,11 @@ TEST_F(SensitivityCli, GivesThePlanOfDistillInBytes) {
   }
   const std::string text = run({"plan", file, "--memory", "9kB"}).out;
   EXPECT_THAT(text, HasSubstr("strategy sensitivity, in 9.0 kB"));
-  EXPECT_THAT(text, HasSubstr("keys       M       bytes   loss added, predicted"));
+  EXPECT_THAT(text, HasSubstr("layer       bytes   loss added, predicted   keys; M"));
+  // All heads of a layer alike: a plan of its own, and no better one by its own prediction.
+  const Json layers = json({"plan", file, "--memory", "9kB", "--by", "layer"});
+  EXPECT_NE(layers["exact_keys"], planned["exact_keys"]);
+  for (const Json& layer : layers["exact_keys"]) EXPECT_TRUE(layer["keys"].is_number()) << layer;
   EXPECT_EQ(run(bare(joined(memory, {"--dry-run", "--out", out + "2"}))).exit_code, 0);
 }
 
@@ -97,7 +101,6 @@ TEST_F(SensitivityCli, RefusesAMemoryInOneLine) {
        std::vector<std::vector<std::string>>{{"--cost", "4"},
                                              {"--keys", "20"},
                                              {"--window", "20"},
-                                             {"--by", "layer"},
                                              {"--plan", plan},
                                              {"--start", out}})
     expect_failure(bare(joined({"--memory", "1MB", "--out", out}, other)), 2, "excludes");

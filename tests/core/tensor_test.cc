@@ -51,7 +51,8 @@ TEST(Tensor, ViewsShareMemoryAndAreNotDense) {
   EXPECT_THROW(view.reshape({12}), std::invalid_argument);
   EXPECT_THROW(view.clone(), std::invalid_argument);
   EXPECT_THROW(view.to(DType::kF64), std::invalid_argument);
-  EXPECT_THROW(view.view({1}, 0, {1}), std::invalid_argument);
+  EXPECT_EQ(view.view({2, 1}, 6, {12, 1}).first(), a.data<float>() + 6 + 1);  // of a view
+  EXPECT_THROW(view.view({2, 4}, 6, {12, 1}), std::invalid_argument);  // beyond its last element
   EXPECT_FALSE(a.is_view());
   EXPECT_EQ(a.step(0), 6);
 }

@@ -1,7 +1,9 @@
 // Models with exact keys and features in one softmax, as the rest of the library meets them.
 #include <gtest/gtest.h>
 
+#include "dofla/linear/hybrid_attention.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/ops/heads.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/linear_fixture.h"
 #include "tests/support/random_values.h"
@@ -46,8 +48,9 @@ TEST_P(HybridModel, DecodingTokenByTokenGivesTheSameAsOneCall) {
 // The state has one size from the first token on. A CPU keeps keys and values in 32 bits, where
 // state_bytes() counts 16.
 TEST_P(HybridModel, TheStateDoesNotGrow) {
-  const int64_t keys = test::few_keys().keys;
-  const int64_t halves = config.layers * config.kv_heads * keys * 2 * config.head_size * 2;
+  int64_t keys = 0;
+  for (const ExactKeys& exact : features.exact) keys += exact.total_keys(config.kv_heads);
+  const int64_t halves = keys * 2 * config.head_size * 2;
   DecodeState state = model.new_state();
   for (int64_t t = 0; t < 20; ++t) {
     go_on(state, 0, t, t + 1);
@@ -75,6 +78,53 @@ TEST_P(HybridModel, LaterTokensChangeNothingBefore) {
   const Tensor a = whole(0).slice(0, cut);
   const Tensor b = model.forward(changed).reshape({tokens, config.width}).slice(0, cut);
   test::expect_near(b, a, tolerance(a), "before the change");
+}
+
+// A key head attends as if it were alone, whatever the others hold.
+TEST_P(HybridModel, KeyHeadsMayHoldDifferentNumbersOfKeys) {
+  const ExactKeys exact = test::ragged_keys(config, std::get<1>(GetParam()));
+  const auto layers = std::vector<Features>{features.layers[1], Features()};
+  for (const Features& of_layer : layers) {
+    const int64_t group = config.heads / config.kv_heads, size = config.head_size;
+    Random random(1);
+    const Tensor q = test::normal_tensor({2, config.heads, 31, size}, random),
+                 k = test::normal_tensor({2, config.kv_heads, 31, size}, random),
+                 v = test::normal_tensor({2, config.kv_heads, 31, size}, random),
+                 grad = test::normal_tensor({2, 31, config.heads, size}, random);
+    const auto attention = make_attention(config, of_layer, exact);
+    AttentionTape tape;
+    const Tensor out = attention->forward({q, k, v}, {}, &tape);
+    const AttentionGradients gradients = attention->backward({q, k, v}, tape, grad, {});
+    for (int64_t h = 0; h < config.kv_heads; ++h) {
+      const HeadPart one = {{h}, config.kv_heads};
+      const Features own = take_heads(of_layer, one);
+      const ExactKeys keys = exact.with_keys(exact.head_keys[static_cast<size_t>(h)]);
+      const auto rows_of = [&](const Tensor& rows) {
+        return take_heads(contiguous_heads(heads_of_rows(rows, 0, 31)), one);
+      };
+      Tensor own_grad({2, 31, group, size});
+      Tensor to = heads_of_rows(own_grad, 0, 31);
+      copy_heads(rows_of(grad), to);
+      AttentionTape own_tape;
+      const Tensor expected =
+          hybrid_attention(take_heads(q, one), take_heads(k, one), take_heads(v, one), own, keys,
+                           nullptr, 0, &own_tape);
+      EXPECT_TRUE(test::same_bits(rows_of(out), contiguous_heads(heads_of_rows(expected, 0, 31))));
+      const LinearAttentionGradients slopes =
+          hybrid_attention_backward(take_heads(q, one), take_heads(k, one), take_heads(v, one), own,
+                                    keys, own_grad, own_tape);
+      EXPECT_TRUE(test::same_bits(take_heads(gradients.q, one), slopes.q));
+      EXPECT_TRUE(test::same_bits(take_heads(gradients.k, one), slopes.k));
+      EXPECT_TRUE(test::same_bits(take_heads(gradients.v, one), slopes.v));
+      if (of_layer.empty()) continue;
+      FeatureGradients expected_features = zero_gradients(of_layer);
+      put_heads(slopes.features, of_layer, one, expected_features);
+      const int64_t first = of_layer.offsets()[static_cast<size_t>(h)];
+      const int64_t end = of_layer.offsets()[static_cast<size_t>(h) + 1];
+      EXPECT_TRUE(test::same_bits(gradients.features.z.slice(first, end).clone(),
+                                  expected_features.z.slice(first, end).clone()));
+    }
+  }
 }
 
 // Sequences of different lengths evict at different tokens.

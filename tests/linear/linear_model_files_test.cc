@@ -69,6 +69,11 @@ TEST(LinearModelFiles, BrokenExactKeysAreRefused) {
     if (field != std::string_view("policy"))
       expect_keys_refused([&](Json& keys) { keys[1][field] = -1; }, {"layer 2", field});
   }
+  expect_keys_refused([](Json& keys) { keys[1]["keys"] = {8}; }, {"layer 2", "key heads, found 1"});
+  expect_keys_refused([](Json& keys) { keys[1]["keys"][0] = 6; }, {"layer 2", "6 are too few"});
+  for (const Json& bad : {Json("8"), Json(-8), Json(8.5), Json(1e18), Json(nullptr)})
+    expect_keys_refused([&](Json& keys) { keys[1]["keys"][0] = bad; },
+                        {"layer 2", "keys", "whole number for every key head"});
   expect_keys_refused([](Json& keys) { keys[0]["keys"] = 6; }, {"layer 1", "6 are too few"});
   expect_keys_refused([](Json& keys) { keys[0]["keys"] = 1e18; }, {"layer 1", "keys"});
   expect_keys_refused([](Json& keys) { keys[0]["block"] = 3; }, {"layer 1", "divides 64"});

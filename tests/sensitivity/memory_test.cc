@@ -22,6 +22,10 @@ double sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+DimensionPlan by_layer(const SensitivityTable& table, int64_t memory, int64_t least = 1) {
+  return allocate_memory(table, memory, least, PlanUnit::kLayer);
+}
+
 DimensionPlan plan_with(const SensitivityTable& table, const std::vector<int64_t>& keys,
                         const std::vector<int64_t>& features) {
   DimensionPlan plan = fixed_plan(table.model, 1, table.feature_heads);
@@ -60,7 +64,7 @@ TEST(AllocateMemory, SpendsWithoutGoingOver) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
   double before = std::numeric_limits<double>::infinity();
   for (int64_t memory = kLeast; memory < kLeast + 1500; memory += 50) {
-    const DimensionPlan plan = allocate_memory(table, memory);
+    const DimensionPlan plan = by_layer(table, memory);
     EXPECT_LE(plan.state_bytes(), memory);
     for (size_t layer = 0; layer < 2; ++layer) {
       EXPECT_GE(plan.exact[layer].keys, 4);
@@ -79,23 +83,22 @@ TEST(AllocateMemory, SpendsWithoutGoingOver) {
 
 TEST(AllocateMemory, TheLeastIsTheLeast) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
-  const DimensionPlan plan = allocate_memory(table, kLeast);
+  const DimensionPlan plan = by_layer(table, kLeast);
   EXPECT_EQ(plan.state_bytes(), kLeast);
   EXPECT_EQ(plan.exact[0].keys, 4);
   EXPECT_EQ(plan.heads, (std::vector<std::vector<int64_t>>{{1, 1}, {1, 1}}));
   EXPECT_EQ(plan.strategy, PlanStrategy::kSensitivity);
   EXPECT_EQ(plan.by, PlanUnit::kLayer);
-  EXPECT_EQ(allocate_memory(table, kLeast + 4 * kFeature, 3).heads[1][0], 3);
+  EXPECT_EQ(by_layer(table, kLeast + 4 * kFeature, 3).heads[1][0], 3);
   test::expect_error(
-      [&] { allocate_memory(table, kLeast - 1); },
+      [&] { by_layer(table, kLeast - 1); },
       {"a memory of 447 bytes a sequence is too little", "448 bytes", "are needed at least"});
-  test::expect_error([&] { allocate_memory(table, kLeast, 2); },
-                     {"4 exact keys and 2 features a head"});
+  test::expect_error([&] { by_layer(table, kLeast, 2); }, {"4 exact keys and 2 features a head"});
 }
 
 TEST(AllocateMemory, EnoughKeepsAllKeysButABlock) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
-  const DimensionPlan plan = allocate_memory(table, 1'000'000);
+  const DimensionPlan plan = by_layer(table, 1'000'000);
   EXPECT_EQ(plan.exact[0].keys, 14);
   EXPECT_EQ(plan.exact[1].keys, 14);
   EXPECT_LT(sum(predicted_loss(table, plan)),
@@ -106,7 +109,7 @@ TEST(AllocateMemory, EnoughKeepsAllKeysButABlock) {
 TEST(AllocateMemory, SharesWhatSavesNothing) {
   SensitivityTable table = test::small_hybrid_sensitivity();
   table.keys = {{0, 0}, {0, 0}};
-  const DimensionPlan plan = allocate_memory(table, kLeast + 8 * kKey);
+  const DimensionPlan plan = by_layer(table, kLeast + 8 * kKey);
   EXPECT_EQ(plan.exact[0].keys, 8);
   EXPECT_EQ(plan.exact[1].keys, 8);
   EXPECT_EQ(plan.mean(), 1);
@@ -133,7 +136,7 @@ TEST(AllocateMemory, IsNearlyAsGoodAsTryingEverything) {
             if ((k0 + k1) * kKey + (m0 + m1) * kFeature <= memory)
               best =
                   std::min(best, HybridLoss(table, 0).at(k0, m0) + HybridLoss(table, 1).at(k1, m1));
-    const double found = sum(predicted_loss(table, allocate_memory(table, memory)));
+    const double found = sum(predicted_loss(table, by_layer(table, memory)));
     EXPECT_GE(found, best - 1e-12);
     EXPECT_LE(found, 1.2 * best) << trial;
   }
@@ -150,17 +153,42 @@ TEST(AllocateMemory, PredictsPlansMadeByHand) {
   EXPECT_EQ(predicted_loss(table, plan)[1], 0);
 }
 
+// Four key heads, of which one alone loses anything: it gets the memory, the others the least.
+TEST(AllocateMemory, ByHeadGoesToTheHeadThatNeedsIt) {
+  SensitivityTable table = test::small_hybrid_sensitivity();
+  table.model.heads = 4;
+  table.key_heads = 4;
+  table.length = 64;
+  const SensitivityTable::Curve none = {0, 0};
+  table.key_shares = {{none, table.keys[0], none, none}, {none, none, none, none}};
+  table.heads = {{4, {0, 0}}, {4, {0, 0}}};
+  table.heads[0][1] = table.layers[0];
+  const int64_t head = 2 * 8 * 2 + 4, memory = 8 * (4 * head + 40) + 20 * head;
+  const DimensionPlan plan = allocate_memory(table, memory);
+  EXPECT_EQ(plan.by, PlanUnit::kHead);
+  EXPECT_LE(plan.state_bytes(), memory);
+  const std::vector<int64_t>& keys = plan.exact[0].head_keys;
+  ASSERT_EQ(keys.size(), 4U);
+  EXPECT_GE(keys[1], 14);
+  EXPECT_EQ(plan.exact[0].keys, keys[1]);
+  for (const size_t other : {0, 2, 3}) EXPECT_LE(keys[other], 6);
+  EXPECT_EQ(to_json(plan)["exact_keys"][0]["keys"], Json(keys));
+  // What is predicted is the sum over heads.
+  EXPECT_NEAR(predicted_loss(table, plan)[0], HybridLoss(table, 0, 1).at(keys[1], plan.heads[0][1]),
+              1e-12);
+}
+
 TEST(AllocateMemory, RefusesWhatItCannotDo) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
-  test::expect_error([&] { allocate_memory(test::small_sensitivity(), 1'000'000); },
+  test::expect_error([&] { by_layer(test::small_sensitivity(), 1'000'000); },
                      {"dofla sensitivity --memory"});
   AllocateOptions options = {.strategy = PlanStrategy::kSensitivity, .memory = 1000};
   EXPECT_EQ(allocate(table, options).heads, allocate_memory(table, 1000).heads);
   options.cost = 4;
   EXPECT_THROW(allocate(table, options), std::invalid_argument);
   options.cost = {};
-  options.by = PlanUnit::kHead;
-  EXPECT_THROW(allocate(table, options), std::invalid_argument);
+  options.by = PlanUnit::kLayer;
+  EXPECT_EQ(to_json(allocate(table, options)), to_json(by_layer(table, 1000)));
 }
 
 }  // namespace

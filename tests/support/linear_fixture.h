@@ -39,12 +39,22 @@ inline ExactKeys few_keys(KeyPolicy policy = KeyPolicy::kAttended) {
   return {.keys = 8, .sinks = 1, .recent = 2, .block = 4, .policy = policy};
 }
 
+// The same, and every second key head holds a block more.
+inline ExactKeys ragged_keys(const ModelConfig& config, KeyPolicy policy) {
+  ExactKeys exact = few_keys(policy);
+  for (int64_t h = 0; h < config.kv_heads; ++h)
+    exact.head_keys.push_back(exact.keys + h % 2 * exact.block);
+  exact.keys = *std::ranges::max_element(exact.head_keys);
+  return exact;
+}
+
 // A hybrid student: features and exact keys in every layer but the last, which has exact keys
-// alone.
+// alone. In the second layer key heads hold different numbers of them.
 inline FeatureSet hybrid_features(const ModelConfig& config, FeatureMap map = FeatureMap::kPrf,
                                   KeyPolicy policy = KeyPolicy::kAttended) {
   FeatureSet set = ragged_features(config, map);
   set.exact.assign(set.layers.size(), few_keys(policy));
+  if (set.exact.size() > 1 && config.kv_heads > 1) set.exact[1] = ragged_keys(config, policy);
   set.layers.back() = {};
   return set;
 }

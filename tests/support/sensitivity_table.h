@@ -26,6 +26,7 @@ inline SensitivityTable small_hybrid_sensitivity() {
   table.key_heads = 1;
   table.key_ladder = {4, 8};
   table.keys = {{1.0, 0.4}, {0.2, 0.1}};
+  table.key_shares = {{table.keys[0]}, {table.keys[1]}};
   return table;
 }
 
