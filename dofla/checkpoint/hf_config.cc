@@ -172,9 +172,8 @@ std::optional<int64_t> sliding_window(const ConfigFields& fields, std::string_vi
   return fields.optional_size("sliding_window");
 }
 
-}  // namespace
-
-ModelConfig read_config(const Json& json, std::string_view where) {
+// A teacher, or any other model with softmax attention.
+ModelConfig read_teacher(const Json& json, std::string_view where) {
   const ConfigFields fields(json, std::string(where));
   const auto model_type = fields.text("model_type");
   if (!model_type) fields.refuse("model_type", "missing; this is not the config.json of a model");
@@ -203,6 +202,17 @@ ModelConfig read_config(const Json& json, std::string_view where) {
     fields.refuse("quantization_config",
                   "quantized weights are not supported; expected F64, F32, F16 or BF16");
   return config;
+}
+
+}  // namespace
+
+ModelConfig read_config(const Json& json, std::string_view where) {
+  const ConfigFields fields(json, std::string(where));
+  if (fields.text("model_type") != "dofla") return read_teacher(json, where);
+  for (const char* block : {"teacher", "linear_attention"})
+    if (fields.find(block) == nullptr)
+      fields.refuse(block, "missing; expected the config.json of a dofla student");
+  return read_teacher(*fields.find("teacher"), fmt::format("{}: teacher", where));
 }
 
 }  // namespace dofla
