@@ -11,8 +11,11 @@ import torch.nn.functional as F
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+# Transformers takes along the files that this one imports, but not those that they import in turn.
+from .attention_dofla import linear_attention  # noqa: F401
 from .configuration_dofla import DoflaConfig
 from .decoder_dofla import DecoderMixin
+from .features_dofla import Features  # noqa: F401
 
 
 class DoflaCache:
