@@ -76,6 +76,12 @@ void refuse_layer_types(const ConfigFields& fields, int64_t layers) {
                     fmt::format("{} is not supported; \"full_attention\" is", excerpt(type)));
 }
 
+void refuse_quantization(const ConfigFields& fields) {
+  if (fields.find("quantization_config") != nullptr)
+    fields.refuse("quantization_config",
+                  "quantized weights are not supported; expected F64, F32, F16 or BF16");
+}
+
 ModelConfig read_gpt2(const ConfigFields& fields) {
   ModelConfig config;
   config.layers = fields.size("n_layer");
@@ -198,9 +204,7 @@ ModelConfig read_teacher(const Json& json, std::string_view where) {
   config.end_of_text = read_token(fields, "eos_token_id", config.vocabulary);
   refuse_sliding_window(fields, sliding_window(fields, *model_type), config.context);
   refuse_layer_types(fields, config.layers);
-  if (fields.find("quantization_config") != nullptr)
-    fields.refuse("quantization_config",
-                  "quantized weights are not supported; expected F64, F32, F16 or BF16");
+  refuse_quantization(fields);
   return config;
 }
 
@@ -212,6 +216,7 @@ ModelConfig read_config(const Json& json, std::string_view where) {
   for (const char* block : {"teacher", "linear_attention"})
     if (fields.find(block) == nullptr)
       fields.refuse(block, "missing; expected the config.json of a dofla student");
+  refuse_quantization(fields);
   return read_teacher(*fields.find("teacher"), fmt::format("{}: teacher", where));
 }
 
