@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import transformers
 from students import all_students, read_safetensors
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 
 def load(folder, device, dtype=torch.float32):
@@ -55,6 +55,14 @@ def check_generate(student, model, device):
     assert torch.equal(beams, again), f"{student.name}: other tokens from beams without a cache"
     sampled = model.generate(prompt, **{**settings, "do_sample": True, "num_return_sequences": 2})
     assert sampled.shape == (2 * prompt.shape[0], prompt.shape[1] + greedy.shape[1])
+
+
+def check_tokenizer(student):
+    """The teacher's, found without a tokenizer_config.json."""
+    if "encoded" in student.expected:
+        tokenizer = AutoTokenizer.from_pretrained(student.folder, trust_remote_code=True)
+        ids = tokenizer("Once upon a time, a cat sat down.", return_tensors="pt").input_ids[0]
+        assert torch.equal(ids, student.expected["encoded"]), f"{student.name}: other tokens: {ids.tolist()}"
 
 
 def check_constant_memory(student, model, device):
@@ -147,6 +155,7 @@ def main():
                 check_saved(student, model, kept / student.name)
                 logits = check_logits(student, model, given.device)
                 check_generate(student, model, given.device)
+                check_tokenizer(student)
                 check_constant_memory(student, model, given.device)
                 check_refusals(student, model, given.device)
                 gradients = check_training(student, model, given.device)

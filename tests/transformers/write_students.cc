@@ -1,8 +1,9 @@
-// Writes students of every fixture model with what dofla computes for them, to be compared with
-// the Python files in their folders (decoder_test.py, check_students.py); or compares with folders
-// that Transformers has saved.
+// Writes students of every fixture model and of a trained one with what dofla computes for them, to
+// be compared with the Python files in their folders (decoder_test.py, check_students.py); or
+// compares with folders that Transformers has saved.
 #include <iostream>
 
+#include "dofla/checkpoint/tokenizer.h"
 #include "dofla/generate/generate.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/next_token_gradient.h"
@@ -71,18 +72,33 @@ NamedTensors expected_of(const Checkpoint& student) {
   for (const auto& [name, gradient] : parameters(gradients))
     if (name.starts_with("linear_attention") || gradient.shape().size() == 1)
       out.emplace_back("gradient." + name, gradient);
+  if (fs::exists(student.folder() / "tokenizer.json")) {
+    const std::vector<int64_t> text =
+        Tokenizer::load(student.folder()).encode("Once upon a time, a cat sat down.");
+    Tensor encoded({static_cast<int64_t>(text.size())}, DType::kI64);
+    std::copy(text.begin(), text.end(), encoded.data<int64_t>());
+    out.emplace_back("encoded", encoded);
+  }
   return out;
 }
 
+// All families with random weights, and a small model that was trained, with a tokenizer.
+std::vector<fs::path> teachers() {
+  std::vector<fs::path> folders = {fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K"};
+  for (const std::string& family : test::fixture_models())
+    folders.push_back(test::fixtures() / family);
+  return folders;
+}
+
 void write_all(const fs::path& to) {
-  for (const std::string& family : test::fixture_models()) {
-    const Checkpoint teacher(test::fixtures() / family);
+  for (const fs::path& from : teachers()) {
+    const Checkpoint teacher(from);
     const ModelConfig& config = teacher.config();
     std::vector<std::vector<int64_t>> rows = {test::as_vector(test::some_ids(config, 1, 64))};
     for (const Kind& kind : kKinds) {
       FeatureSet features = kind.features(config);
       features.coordinates = measure_coordinates(Transformer(teacher), rows, kind.coordinates);
-      const fs::path folder = to / (family + "-" + kind.name);
+      const fs::path folder = to / (from.filename().string() + "-" + kind.name);
       fs::create_directories(folder);
       write_linear_model(folder, teacher, features, {{"made by", "write_students"}});
       write_safetensors(folder / "expected.safetensors", expected_of(Checkpoint(folder)));

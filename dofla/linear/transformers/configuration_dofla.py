@@ -10,6 +10,7 @@ from transformers import PretrainedConfig
 
 class DoflaConfig(PretrainedConfig):
     model_type = "dofla"
+    _auto_class = "AutoConfig"
 
     def __init__(self, teacher=None, linear_attention=None, **kwargs):
         self.teacher = dict(teacher or {})
@@ -17,8 +18,10 @@ class DoflaConfig(PretrainedConfig):
         for token in ("bos_token_id", "eos_token_id", "pad_token_id"):
             kwargs.setdefault(token, self.teacher.get(token))
         # GPT-2 shares its embedding with the head unless told otherwise, the other families do not.
-        tied = self.teacher.get("model_type") == "gpt2"
-        kwargs["tie_word_embeddings"] = self.teacher.get("tie_word_embeddings", tied)
+        gpt2 = self.teacher.get("model_type") == "gpt2"
+        kwargs["tie_word_embeddings"] = self.teacher.get("tie_word_embeddings", gpt2)
+        # Where tokenizer_config.json does not say. The other families have a tokenizer.json.
+        kwargs.setdefault("tokenizer_class", "GPT2Tokenizer" if gpt2 else "PreTrainedTokenizerFast")
         super().__init__(**kwargs)
 
     def _of_teacher(self, *names):

@@ -29,6 +29,7 @@ class Features(nn.Module):
         self.counts = list(counts or [])
         self.group = heads // len(self.counts) if self.counts else 0  # query heads to a state
         self.untied, self.subtract_norm = untied, subtract_norm
+        self._places = {}  # by device, what _rows() returns
         total = sum(self.counts)
         if self.counts:
             self.z = nn.Parameter(torch.randn(total, head_size))
@@ -44,7 +45,10 @@ class Features(nn.Module):
 
     def _rows(self):
         """Heads may have different M. Where the features of every head lie in z, [S, M], and in u,
-        [S, group, M], with M the largest; and which of these there are, [S, M]."""
+        [S, group, M], with M the largest; which of these there are, [S, M]; and log M, [S, 1]."""
+        device = self.z.device
+        if device in self._places:
+            return self._places[device]
         most, z_rows, u_rows, there = max(self.counts), [], [], []
         first = 0
         for count in self.counts:
@@ -53,33 +57,35 @@ class Features(nn.Module):
             u_rows.append([[self.group * first + r * count + m for m in row] for r in range(self.group)])
             there.append([m < count for m in range(most)])
             first += count
-        return (torch.tensor(x, device=self.z.device) for x in (z_rows, u_rows, there))
+        log_m = [[math.log(count)] for count in self.counts]
+        with torch.inference_mode(False):  # training may come after generating
+            places = tuple(torch.tensor(x, device=device) for x in (z_rows, u_rows, there, log_m))
+        return self._places.setdefault(device, places)
 
-    def _log_weights(self, z_rows, there):
+    def _log_weights(self):
         """½ (log α − log M), [S, M]; a feature that is not there has the logarithm of 0."""
-        log_m = torch.tensor([math.log(count) for count in self.counts], device=self.z.device)
-        log_weights = 0.5 * (self.log_alpha[z_rows] - log_m.to(self.log_alpha.dtype)[:, None])
-        return log_weights.masked_fill(~there, -math.inf)
+        z_rows, _, there, log_m = self._rows()
+        return (0.5 * (self.log_alpha[z_rows] - log_m)).masked_fill(~there, -math.inf)
 
     def of_queries(self, q):
         """log φ_q of q [B, H, T, D]: [B, S, R, T, M], R the query heads to a state."""
-        z_rows, u_rows, there = self._rows()
+        z_rows, u_rows = self._rows()[:2]
         directions = self.u[u_rows] if self.untied else self.z[z_rows][:, None]  # [S, R, M, D]
         q = q.reshape(q.shape[0], len(self.counts), self.group, *q.shape[2:])
         log_phi = q @ directions.to(q.dtype).transpose(-1, -2) / q.shape[-1] ** 0.25
         if self.subtract_norm:
             log_phi = log_phi - half_norm(q)
-        return log_phi + self._log_weights(z_rows, there).to(q.dtype)[:, None, None]
+        return log_phi + self._log_weights().to(q.dtype)[:, None, None]
 
     def of_keys(self, k):
         """log φ_k of k [B, G, T, D]: [B, S, T, M]."""
-        z_rows, _, there = self._rows()
+        z_rows = self._rows()[0]
         k = per_state(k, len(self.counts))
         log_phi = k @ self.z[z_rows].to(k.dtype).transpose(-1, -2) / k.shape[-1] ** 0.25
         if self.subtract_norm:
             eta = self.norm_weight.to(k.dtype)[:, None, None] if self.untied else 1
             log_phi = log_phi - eta * half_norm(k)
-        return log_phi + self._log_weights(z_rows, there).to(k.dtype)[:, None]
+        return log_phi + self._log_weights().to(k.dtype)[:, None]
 
 
 def half_norm(x):

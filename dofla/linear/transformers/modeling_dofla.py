@@ -70,6 +70,7 @@ def _changed(state, change):
 
 class DoflaForCausalLM(DecoderMixin, PreTrainedModel, GenerationMixin):
     config_class = DoflaConfig
+    _auto_class = "AutoModelForCausalLM"  # save_pretrained then writes these Python files, too
     base_model_prefix = ""
     _no_split_modules = ["Block"]
     _is_stateful = True
