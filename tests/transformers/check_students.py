@@ -7,6 +7,7 @@ FOLDER  what write_students wrote
 """
 
 import argparse
+import copy
 import json
 import sys
 import tempfile
@@ -50,6 +51,11 @@ def check_generate(student, model, device):
     assert torch.equal(found[:, prompt.shape[1] :].cpu(), greedy), f"{student.name}: other greedy tokens"
     slow = model.generate(prompt, use_cache=False, **settings)
     assert torch.equal(slow, found), f"{student.name}: other greedy tokens without a cache"
+    with torch.no_grad():  # what many prompts begin with is read once
+        start = model(prompt[:, :7], use_cache=True).past_key_values
+    for _ in range(2):
+        reused = model.generate(prompt, past_key_values=copy.deepcopy(start), **settings)
+        assert torch.equal(reused, found), f"{student.name}: other greedy tokens from a copied cache"
     beams = model.generate(prompt, num_beams=3, **settings)
     again = model.generate(prompt, num_beams=3, use_cache=False, **settings)
     assert torch.equal(beams, again), f"{student.name}: other tokens from beams without a cache"

@@ -9,6 +9,7 @@ for around them: loading, the loss, and a cache for `generate`.
 import torch
 import torch.nn.functional as F
 from transformers import GenerationMixin, PreTrainedModel
+from transformers.cache_utils import Cache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 # Transformers takes along the files that this one imports, but not those that they import in turn.
@@ -18,15 +19,22 @@ from .decoder_dofla import DecoderMixin
 from .features_dofla import Features  # noqa: F401
 
 
-class DoflaCache:
+class DoflaCache(Cache):
     """What every layer remembers of the tokens seen: of a fixed size, but for layers that kept their
-    softmax attention. It cannot go back, so that it cannot be cropped."""
+    softmax attention. It cannot go back, so that it cannot be cropped. `generate` wants a Cache; of what
+    that keeps (keys and values of all tokens) nothing is used, nor is its __init__."""
 
     is_compileable = False
 
     def __init__(self, layers):
         self.states = [None] * layers
         self.tokens = 0
+
+    def __len__(self):
+        return len(self.states)
+
+    def __repr__(self):
+        return f"DoflaCache({self.tokens} tokens, {self.bytes()} bytes)"
 
     def get_seq_length(self, layer_idx=0):
         return self.tokens
@@ -74,6 +82,7 @@ class DoflaForCausalLM(DecoderMixin, PreTrainedModel, GenerationMixin):
     base_model_prefix = ""
     _no_split_modules = ["Block"]
     _is_stateful = True
+    _supports_cache_class = True  # asked for by Transformers 4
     # Features are exponents: 16 bits are not enough for them.
     _keep_in_fp32_modules = ["linear_attention"]
     _keep_in_fp32_modules_strict = ["linear_attention"]
