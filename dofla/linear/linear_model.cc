@@ -125,7 +125,7 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
     if (!name.starts_with(kBlock) && !is_superfluous(body.config(), name))
       tensors.emplace_back(name, body.tensor(name));
   for (auto& named : to_tensors(features.to(Device()))) tensors.push_back(std::move(named));
-  write_student_tensors(folder, body.config(), std::move(tensors));
+  write_student_tensors(folder, body.config(), tensors);
   teacher.require_unchanged();
 
   Json block = about;
@@ -155,7 +155,7 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
   config["training"] = about;
   config["training"]["dofla"] = version();
   if (linear) {
-    write_student_tensors(folder, source.config(), std::move(tensors));
+    write_student_tensors(folder, source.config(), tensors);
     write_student_config(folder, config, config[kBlock]);
   } else {
     write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});

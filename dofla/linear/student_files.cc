@@ -21,9 +21,10 @@ std::string full_name(const ModelConfig& config, const std::string& name) {
 }  // namespace
 
 void write_student_tensors(const fs::path& folder, const ModelConfig& config,
-                           NamedTensors tensors) {
-  for (auto& [name, tensor] : tensors) name = full_name(config, name);
-  write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
+                           const NamedTensors& tensors) {
+  NamedTensors renamed;
+  for (const auto& [name, tensor] : tensors) renamed.emplace_back(full_name(config, name), tensor);
+  write_safetensors(folder / "model.safetensors", renamed, {{"format", "pt"}});
 }
 
 void write_student_config(const fs::path& folder, const Json& source, const Json& block) {

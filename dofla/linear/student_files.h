@@ -7,7 +7,8 @@
 namespace dofla {
 
 // model.safetensors, under the names that the teacher's family has for a whole language model.
-void write_student_tensors(const fs::path& folder, const ModelConfig& config, NamedTensors tensors);
+void write_student_tensors(const fs::path& folder, const ModelConfig& config,
+                           const NamedTensors& tensors);
 
 // config.json, and the Python files that it names. `source` is the teacher's config.json or that of
 // a student, `block` what is known of the student's attention.
