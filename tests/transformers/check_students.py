@@ -161,11 +161,11 @@ def main():
                 check_saved(student, model, kept / student.name)
                 logits = check_logits(student, model, given.device)
                 check_generate(student, model, given.device)
-                check_tokenizer(student)
                 check_constant_memory(student, model, given.device)
                 check_refusals(student, model, given.device)
                 gradients = check_training(student, model, given.device)
                 check_half(student, given.device)
+                check_tokenizer(student)
                 print(f"{student.name}: ok; of the tolerance: logits {logits:.3f}, gradients {gradients:.3f}")
             except Exception as problem:  # the others are still worth knowing
                 failures.append(student.name)
