@@ -76,6 +76,12 @@ void refuse_layer_types(const ConfigFields& fields, int64_t layers) {
                     fmt::format("{} is not supported; \"full_attention\" is", excerpt(type)));
 }
 
+void refuse_quantization(const ConfigFields& fields) {
+  if (fields.find("quantization_config") != nullptr)
+    fields.refuse("quantization_config",
+                  "quantized weights are not supported; expected F64, F32, F16 or BF16");
+}
+
 ModelConfig read_gpt2(const ConfigFields& fields) {
   ModelConfig config;
   config.layers = fields.size("n_layer");
@@ -172,9 +178,8 @@ std::optional<int64_t> sliding_window(const ConfigFields& fields, std::string_vi
   return fields.optional_size("sliding_window");
 }
 
-}  // namespace
-
-ModelConfig read_config(const Json& json, std::string_view where) {
+// A teacher, or any other model with softmax attention.
+ModelConfig read_teacher(const Json& json, std::string_view where) {
   const ConfigFields fields(json, std::string(where));
   const auto model_type = fields.text("model_type");
   if (!model_type) fields.refuse("model_type", "missing; this is not the config.json of a model");
@@ -199,10 +204,20 @@ ModelConfig read_config(const Json& json, std::string_view where) {
   config.end_of_text = read_token(fields, "eos_token_id", config.vocabulary);
   refuse_sliding_window(fields, sliding_window(fields, *model_type), config.context);
   refuse_layer_types(fields, config.layers);
-  if (fields.find("quantization_config") != nullptr)
-    fields.refuse("quantization_config",
-                  "quantized weights are not supported; expected F64, F32, F16 or BF16");
+  refuse_quantization(fields);
   return config;
+}
+
+}  // namespace
+
+ModelConfig read_config(const Json& json, std::string_view where) {
+  const ConfigFields fields(json, std::string(where));
+  if (fields.text("model_type") != "dofla") return read_teacher(json, where);
+  for (const char* block : {"teacher", "linear_attention"})
+    if (fields.find(block) == nullptr)
+      fields.refuse(block, "missing; expected the config.json of a dofla student");
+  refuse_quantization(fields);
+  return read_teacher(*fields.find("teacher"), fmt::format("{}: teacher", where));
 }
 
 }  // namespace dofla

@@ -30,7 +30,8 @@ struct Rope {
 };
 
 struct ModelConfig {
-  std::string model_type;  // gpt2, gpt_neox, llama, mistral, qwen2, qwen3
+  std::string
+      model_type;  // gpt2, gpt_neox, llama, mistral, qwen2, qwen3; a student's is its teacher's
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads; each serves heads / kv_heads query heads
@@ -57,7 +58,8 @@ struct ModelConfig {
   std::optional<int64_t> end_of_text;
 };
 
-// Throws Error "where: field: …" on anything missing, out of range or not supported.
+// Of a student it is its teacher's. Throws Error "where: field: …" on anything missing, out of
+// range or not supported.
 ModelConfig read_config(const Json& config, std::string_view where);
 
 }  // namespace dofla

@@ -23,14 +23,13 @@ std::vector<std::string_view> buffer_endings(std::string_view model_type) {
   return {".rotary_emb.inv_freq"};  // llama, mistral, qwen2, qwen3
 }
 
-// Copies and buffers: a model of this family is the same without them.
+}  // namespace
+
 bool is_superfluous(const ModelConfig& config, std::string_view name) {
   if (config.tied_head && (name == "lm_head.weight" || name == "embed_out.weight")) return true;
   return std::ranges::any_of(buffer_endings(config.model_type),
                              [&](std::string_view ending) { return name.ends_with(ending); });
 }
-
-}  // namespace
 
 Parameters count_parameters(const Checkpoint& checkpoint) {
   Parameters parameters;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "dofla/checkpoint/checkpoint.h"
 
@@ -17,6 +18,9 @@ struct Parameters {
 // Every float tensor of the checkpoint, except copies (an output head that is tied to the token
 // embedding) and buffers that older files carry along (attention masks, rotary frequencies).
 Parameters count_parameters(const Checkpoint& checkpoint);
+
+// Whether a tensor of this name is such a copy or buffer: the model is the same without it.
+bool is_superfluous(const ModelConfig& config, std::string_view name);
 
 // Throws Error, naming the first of them, if the checkpoint holds tensors that are neither among
 // `used` nor such copies and buffers: they are then the weights of another model than the one that

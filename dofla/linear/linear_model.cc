@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "dofla/checkpoint/parameters.h"
 #include "dofla/core/error.h"
 #include "dofla/core/version.h"
 #include "dofla/linear/hybrid_attention.h"
+#include "dofla/linear/student_files.h"
 #include "dofla/ops/linear_attention.h"
 
 namespace dofla {
@@ -55,20 +57,6 @@ Json counts_or_null(const FeatureSet& features) {
   for (const Features& layer : features.layers)
     json.push_back(layer.empty() ? Json() : Json(layer.counts));
   return json;
-}
-
-// Files of the teacher's folder that a student needs too.
-constexpr const char* kCompanions[] = {
-    "tokenizer.json", "tokenizer_config.json",   "vocab.json",
-    "merges.txt",     "special_tokens_map.json", "generation_config.json"};
-
-void copy_companions(const fs::path& from, const fs::path& to) {
-  for (const char* name : kCompanions) {
-    std::error_code error;
-    if (!fs::exists(from / name)) continue;
-    fs::copy_file(from / name, to / name, error);
-    if (error) fail("{}: cannot copy: {}", (from / name).string(), error.message());
-  }
 }
 
 // A body whose queries and keys are in the features' coordinates already.
@@ -134,12 +122,12 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
   NamedTensors tensors;
   const Checkpoint body = in_coordinates(teacher, features.coordinates);
   for (const std::string& name : body.names())
-    if (!name.starts_with(kBlock)) tensors.emplace_back(name, body.tensor(name));
+    if (!name.starts_with(kBlock) && !is_superfluous(body.config(), name))
+      tensors.emplace_back(name, body.tensor(name));
   for (auto& named : to_tensors(features.to(Device()))) tensors.push_back(std::move(named));
-  write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
+  write_student_tensors(folder, body.config(), tensors);
   teacher.require_unchanged();
 
-  Json config = teacher.config_json();
   Json block = about;
   block["version"] = kVersion;
   block["dofla"] = version();
@@ -147,8 +135,7 @@ void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
   block["coordinates"] = name(features.coordinates.kind);
   block["features"] = counts_or_null(features);
   if (!features.exact.empty()) block["exact_keys"] = to_json(features.exact);
-  config[kBlock] = std::move(block);
-  write_whole(folder / "config.json", config.dump(2) + "\n");
+  write_student_config(folder, teacher.config_json(), block);
   copy_companions(teacher.folder(), folder);
 }
 
@@ -162,14 +149,18 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
   if (linear)
     for (auto& named : to_tensors({.layers = {}, .coordinates = load_features(source).coordinates}))
       tensors.push_back(std::move(named));
-  write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
-
   Json config = source.config_json();
   for (const char* key : {"torch_dtype", "dtype"})
     if (config.contains(key)) config[key] = "float32";
   config["training"] = about;
   config["training"]["dofla"] = version();
-  write_whole(folder / "config.json", config.dump(2) + "\n");
+  if (linear) {
+    write_student_tensors(folder, source.config(), tensors);
+    write_student_config(folder, config, config[kBlock]);
+  } else {
+    write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
+    write_whole(folder / "config.json", config.dump(2) + "\n");
+  }
   copy_companions(source.folder(), folder);
 }
 

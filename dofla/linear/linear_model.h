@@ -1,5 +1,6 @@
 // A linear-attention model is its teacher with other attention: the teacher's weights and
-// tokenizer, the features, and a "linear_attention" block in config.json.
+// tokenizer, the features, and in config.json a "teacher" and a "linear_attention" block. Folders
+// of dofla 0.1.0 have the teacher's config.json with that second block in it, and are read as well.
 #pragma once
 
 #include "dofla/features/feature_set.h"
@@ -22,8 +23,8 @@ bool is_linear(const Checkpoint& checkpoint);
 FeatureSet load_features(const Checkpoint& checkpoint);  // of a linear model; Error if it is none
 
 // Writes everything that makes a model folder into an empty one: weights, features, configuration,
-// tokenizer. `about` says how the features were made (loss, data, seed, …) and goes into the
-// "linear_attention" block.
+// tokenizer, and the Python files that Transformers loads it with (docs/transformers.md). `about`
+// says how the features were made (loss, data, seed, …) and goes into the "linear_attention" block.
 void write_linear_model(const fs::path& folder, const Checkpoint& teacher,
                         const FeatureSet& features, const Json& about);
 

@@ -71,6 +71,9 @@ TEST_F(BadInput, AStudentWithoutItsBlockIsRefused) {
   config.erase("linear_attention");
   set_config(student, config);
   expect_failure({"evaluate", student.string(), "--ids", ids()}, 1,
+                 "linear_attention: missing; expected the config.json of a dofla student");
+  set_config(student, config["teacher"]);
+  expect_failure({"evaluate", student.string(), "--ids", ids()}, 1,
                  "but its config.json has no linear_attention block");
 }
 
