@@ -27,7 +27,7 @@ from typing import NamedTuple, Optional
 
 import torch
 
-from .features_dofla import per_state
+from .features_dofla import SomeFeatures, per_state
 
 # ---- Sums of exponentials ------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ def linear_attention(q, k, v, features, state: Optional[Sums] = None, chunk=16):
 class ExactKeys(NamedTuple):
     """How a cache of exact keys is kept: the block `exact_keys` of a layer in config.json."""
 
-    keys: int  # K: the most that a key head holds
+    keys: int  # K: the most that a key head holds; a list where key heads hold different numbers
     sinks: int  # the first tokens, which never leave
     recent: int  # the newest, which do not leave yet; 0: half of K
     block: int  # how many leave together when the cache is full
@@ -151,8 +151,8 @@ class ExactKeys(NamedTuple):
     decay: float  # γ: what a score keeps from one token to the next
 
     def first_score(self, group):
-        """Of a new key: as if always attended like the average of a full cache."""
-        return group / self.keys / (1 - self.decay) if self.policy == "attended" else 0.0
+        """Of a new key: as if always attended half as much as the average of a full cache."""
+        return 0.5 * group / self.keys / (1 - self.decay) if self.policy == "attended" else 0.0
 
 
 class Cache(NamedTuple):
@@ -204,6 +204,8 @@ def hybrid_attention(q, k, v, features, exact, state: Optional[Cache] = None):
     Between two evictions the cache only grows: the tokens that still fit into it form a segment, which
     is attended to at once.
     """
+    if isinstance(exact.keys, (list, tuple)):
+        return _heads_apart(q, k, v, features, exact, state)
     out_type, group = v.dtype, q.shape[1] // k.shape[1]
     if state is None:
         state = Cache(k[:, :, :0], v[:, :, :0], _precise(q.new_zeros(k.shape[:2] + (0,)))[0], None)
@@ -229,6 +231,30 @@ def hybrid_attention(q, k, v, features, exact, state: Optional[Cache] = None):
         state = Cache(all_k, all_v, score, state.left)
         first += here_q.shape[2]
     return torch.cat(out, dim=2).to(out_type), state
+
+
+class Parts(tuple):
+    """What key heads that attend apart remember: a Cache for each number of keys."""
+
+    def __new__(cls, *caches):
+        return super().__new__(cls, caches)
+
+
+def _heads_apart(q, k, v, features, exact, state: Optional[Parts]):
+    """Key heads that hold equally many keys attend together, the others apart."""
+    group, states = q.shape[1] // k.shape[1], len(features.counts) // k.shape[1]
+    out, order, caches = [], [], []
+    for part, keys in enumerate(sorted(set(exact.keys))):
+        heads = [head for head, count in enumerate(exact.keys) if count == keys]
+        queries = [head * group + r for head in heads for r in range(group)]
+        own = SomeFeatures(features, [head * states + s for head in heads for s in range(states)])
+        attended, cache = hybrid_attention(q[:, queries], k[:, heads], v[:, heads], own,
+                                           exact._replace(keys=keys), state[part] if state else None)
+        out.append(attended)
+        order += queries
+        caches.append(cache)
+    places = torch.tensor(order, device=q.device).argsort()
+    return torch.cat(out, dim=1)[:, places], Parts(*caches)
 
 
 class KeysAndValues(NamedTuple):

@@ -62,30 +62,45 @@ class Features(nn.Module):
             places = tuple(torch.tensor(x, device=device) for x in (z_rows, u_rows, there, log_m))
         return self._places.setdefault(device, places)
 
-    def _log_weights(self):
+    def _log_weights(self, states):
         """½ (log α − log M), [S, M]; a feature that is not there has the logarithm of 0."""
-        z_rows, _, there, log_m = self._rows()
+        z_rows, _, there, log_m = (x[states] for x in self._rows())
         return (0.5 * (self.log_alpha[z_rows] - log_m)).masked_fill(~there, -math.inf)
 
-    def of_queries(self, q):
-        """log φ_q of q [B, H, T, D]: [B, S, R, T, M], R the query heads to a state."""
-        z_rows, u_rows = self._rows()[:2]
+    def of_queries(self, q, states=slice(None)):
+        """log φ_q of q [B, H, T, D]: [B, S, R, T, M], R the query heads to a state. `states` picks
+        some heads with a state; q is then of theirs alone."""
+        z_rows, u_rows = (x[states] for x in self._rows()[:2])
         directions = self.u[u_rows] if self.untied else self.z[z_rows][:, None]  # [S, R, M, D]
-        q = q.reshape(q.shape[0], len(self.counts), self.group, *q.shape[2:])
+        q = q.reshape(q.shape[0], -1, self.group, *q.shape[2:])
         log_phi = q @ directions.to(q.dtype).transpose(-1, -2) / q.shape[-1] ** 0.25
         if self.subtract_norm:
             log_phi = log_phi - half_norm(q)
-        return log_phi + self._log_weights().to(q.dtype)[:, None, None]
+        return log_phi + self._log_weights(states).to(q.dtype)[:, None, None]
 
-    def of_keys(self, k):
+    def of_keys(self, k, states=slice(None)):
         """log φ_k of k [B, G, T, D]: [B, S, T, M]."""
-        z_rows = self._rows()[0]
-        k = per_state(k, len(self.counts))
+        z_rows = self._rows()[0][states]
+        k = per_state(k, len(z_rows))
         log_phi = k @ self.z[z_rows].to(k.dtype).transpose(-1, -2) / k.shape[-1] ** 0.25
         if self.subtract_norm:
-            eta = self.norm_weight.to(k.dtype)[:, None, None] if self.untied else 1
+            eta = self.norm_weight.to(k.dtype)[states, None, None] if self.untied else 1
             log_phi = log_phi - eta * half_norm(k)
-        return log_phi + self._log_weights().to(k.dtype)[:, None]
+        return log_phi + self._log_weights(states).to(k.dtype)[:, None]
+
+
+class SomeFeatures:
+    """The features of some of a layer's heads with a state, as if there were no others."""
+
+    def __init__(self, features, states):
+        self.features, self.states = features, states
+        self.counts = [features.counts[state] for state in states]
+
+    def of_queries(self, q):
+        return self.features.of_queries(q, self.states)
+
+    def of_keys(self, k):
+        return self.features.of_keys(k, self.states)
 
 
 def half_norm(x):

@@ -114,7 +114,7 @@ class ReplayedCache {
   // The next token comes; q is that of the first query head, `stride` elements before the next.
   void come(const float* q, int64_t stride) {
     held_.push_back(held_.empty() ? 0 : held_.back() + 1);
-    score_.push_back(static_cast<double>(c_.group) / static_cast<double>(c_.exact.keys) /
+    score_.push_back(0.5 * static_cast<double>(c_.group) / static_cast<double>(c_.exact.keys) /
                      (1 - c_.exact.decay));
     for (double& x : score_) x *= c_.exact.decay;
     for (int64_t head = 0; head < c_.group; ++head) {
