@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/controls_table.h"
 #include "cli/device_option.h"
+#include "cli/divergence_lines.h"
 #include "cli/evaluate_recall.h"
 #include "cli/evaluate_tasks.h"
 #include "cli/exact_keys_option.h"
@@ -14,7 +15,8 @@
 #include "cli/progress_bar.h"
 #include "cli/usage_error.h"
 #include "dofla/core/error.h"
-#include "dofla/evaluate/compare.h"
+#include "dofla/fidelity/compare.h"
+#include "dofla/fidelity/fidelity_json.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
@@ -51,12 +53,13 @@ void run_beside_teacher(const EvaluateArguments& options) {
   Transformer student = load_model(checkpoint, device);
   Transformer teacher = load_model(teacher_checkpoint, device);
   const FeatureSet features = is_linear(checkpoint) ? load_features(checkpoint) : FeatureSet();
-  Comparison result;
+  Compared compared;
   Controls controls;
   {
     ProgressBar bar;
     const Windows text = options.text.open(checkpoint, bar.progress());
-    result = compare(teacher, student, text.next, text.predicted_tokens, bar.progress());
+    compared =
+        compare(teacher, {&student}, text.next, text.predicted_tokens, bar.progress()).front();
     if (is_linear(checkpoint)) {
       text.rewind();
       controls = evaluate_controls(student, teacher, features, text.next, text.predicted_tokens,
@@ -65,25 +68,23 @@ void run_beside_teacher(const EvaluateArguments& options) {
   }
   checkpoint.require_unchanged();
   teacher_checkpoint.require_unchanged();
-  if (options.json)
-    return print_json({{"loss", result.student_loss},
-                       {"perplexity", std::exp(result.student_loss)},
-                       {"tokens", result.tokens},
-                       {"teacher_loss", result.teacher_loss},
-                       {"kl", result.kl},
-                       {"top1_agreement", result.top1_agreement},
-                       {"attention_error", result.attention_error},
-                       {"controls", controls_json(controls)}});
+  const Divergence result = divergence_of(compared.windows);
+  const std::vector<double> attention_error = layer_errors(compared);
+  if (options.json) {
+    OrderedJson json = dofla::to_json(result);
+    json["attention_error"] = attention_error;
+    json["controls"] = controls_json(controls);
+    return print_json(json);
+  }
   print(fmt::format(
       "loss         {:.4f} nats a token, teacher {:.4f}\n"
       "perplexity   {:.2f}\n"
-      "KL           {:.4f} from the teacher's distribution to the model's\n"
-      "agreement    {:.1f} % of the most likely tokens\n"
+      "{}"
       "layer error  {:.3f} of each layer's attention output, relative\n"
       "tokens       {} predicted\n",
-      result.student_loss, result.teacher_loss, std::exp(result.student_loss), result.kl,
-      100 * result.top1_agreement, fmt::join(result.attention_error, " "), grouped(result.tokens)));
-  print(controls_table(controls, {.loss = result.student_loss,
+      result.loss, result.teacher_loss, result.perplexity(), divergence_lines(result, 13),
+      fmt::join(attention_error, " "), grouped(result.tokens)));
+  print(controls_table(controls, {.loss = result.loss,
                                   .teacher_loss = result.teacher_loss,
                                   .state_bytes = state_bytes(features, checkpoint.config())}));
 }
@@ -173,9 +174,12 @@ Command add_evaluate(CLI::App& program) {
       "  dofla evaluate path/to/gpt2 --task piqa --task arc_easy --task-data path/to/tasks\n"
       "  dofla evaluate student --recall --teacher path/to/gpt2 --distances 128,256,512\n\n"
       "JSON:\n  {\"loss\", \"perplexity\", \"tokens\", \"sequences\": [{\"tokens\", \"loss\"}]}\n"
-      "  With --teacher instead of sequences: \"teacher_loss\", \"kl\", \"top1_agreement\",\n"
-      "  \"attention_error\" (one a layer), \"controls\": [{\"name\", \"loss\", \"state_bytes\"}]\n"
-      "  (name: exact-keys, features, window or cache). With --task: {\"tasks\": [{\"task\", "
+      "  With --teacher instead of sequences what dofla compare has of a text: \"teacher_loss\", "
+      "\"kl\",\n"
+      "  \"same_top\", ..., and \"attention_error\" (one a layer), \"controls\": [{\"name\", "
+      "\"loss\",\n"
+      "  \"state_bytes\"}] (name: exact-keys, features, window or cache). With --task: {\"tasks\": "
+      "[{\"task\", "
       "\"split\",\n"
       "  \"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", \"acc_norm_stderr\", "
       "\"truncated\",\n"

@@ -161,7 +161,7 @@ class Evaluate(Reported):
         self.shows(of_teacher, said["teacher_loss"], 4)
         self.shows(parts(table, "perplexity", r"(\S+)")[0], said["perplexity"], 2)
         self.shows(parts(table, "KL", r"(\S+)")[0], said["kl"], 4)
-        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["top1_agreement"], 1)
+        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["same_top"], 1)
         errors = parts(table, "layer error", r"([\d. ]+) of")[0].split()
         self.assertEqual(errors, [f"{e:.3f}" for e in said["attention_error"]])
         self.assertEqual(parts(table, "tokens", r"(\S+)")[0], f"{said['tokens']:,}")

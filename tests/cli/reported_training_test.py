@@ -25,7 +25,7 @@ class Distill(Reported):
         self.assertAlmostEqual(said["teacher_loss"],
                                statistics.mean(w["loss"] for w in self.whole[-3:]), places=5)
         for own, other in (("teacher_loss", "teacher_loss"), ("student_loss", "loss"), ("kl", "kl"),
-                           ("top1_agreement", "top1_agreement")):
+                           ("same_top", "same_top")):
             self.assertAlmostEqual(said[own], again[other], places=5)
         self.assertEqual(len(said["attention_error"]), config_layers)
         for own, other in zip(said["attention_error"], again["attention_error"], strict=True):
@@ -43,7 +43,7 @@ class Distill(Reported):
         self.shows(loss, said["student_loss"], 4)
         self.assertEqual(more, f"{said['student_loss'] - said['teacher_loss']:+.4f}")
         self.shows(parts(table, "KL", r"(\S+)")[0], said["kl"], 4)
-        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["top1_agreement"], 1)
+        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["same_top"], 1)
         dims, mean = parts(table, "features", r"([\d ]+), mean (\S+) a head")
         self.assertEqual([int(m) for m in dims.split()], said["dims"])
         self.shows(mean, statistics.mean(said["dims"]), 1)
@@ -68,7 +68,7 @@ class Distill(Reported):
                             ("Student loss", f"{said['student_loss']:.4g}<small>"
                              f"{said['student_loss'] - said['teacher_loss']:.3g} above"),
                             ("KL(teacher‖student)", f"{said['kl']:.4g}</dd>"),
-                            ("Top-1 agreement", f"{100 * said['top1_agreement']:.3g} %</dd>")):
+                            ("Same likeliest token", f"{100 * said['same_top']:.3g} %</dd>")):
             self.assertIn(f"<dt>{fact}</dt><dd>{value}", page)
 
     def test_every_window_of_a_pass_is_trained_on(self):

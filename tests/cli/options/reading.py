@@ -25,7 +25,7 @@ def _():
 @option("evaluate", "--teacher")
 def _():
     own = ask("evaluate", teacher=MODEL)
-    equal((own["top1_agreement"], own["attention_error"]), (1, [0] * 5))
+    equal((own["same_top"], own["attention_error"]), (1, [0] * 5))
     equal(own["loss"], own["teacher_loss"])
 
 
