@@ -129,7 +129,7 @@ void RecallArguments::run(const fs::path& model_folder, const std::string& teach
       questions_, longest, seed_);
   const auto measure = [&](const Transformer& which) {
     ProgressBar bar;
-    return evaluate_recall(which, tokenizer, prompts, distances, bar.progress());
+    return evaluate_recall(which, tokenizer, prompts, distances, {}, bar.progress());
   };
   std::optional<RecallReport> beside;
   if (!teacher_folder.empty()) {
