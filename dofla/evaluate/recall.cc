@@ -55,8 +55,11 @@ int64_t longest_recall(const Transformer& model, const std::vector<int64_t>& dis
     if (recall_fits(model, distance)) longest = std::max(longest, distance);
   const int64_t possible = model.most_tokens() + 1 - kAnswerTokens - RecallPrompts::kRest;
   if (longest == 0 && possible > 0)
-    fail("no distance fits the model's context of {} tokens: the longest that does is {}",
-         model.most_tokens(), possible);
+    fail("no distance fits the model's context of {} tokens, where {}: the longest that does is {}",
+         model.most_tokens(),
+         model.weights().position_embedding.defined() ? "its learnt positions end"
+                                                      : "the cache of its softmax attention ends",
+         possible);
   if (longest == 0)
     fail(
         "the model's context of {} tokens is too short to ask for anything: that takes {} at least",
