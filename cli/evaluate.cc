@@ -8,6 +8,7 @@
 #include "cli/controls_table.h"
 #include "cli/device_option.h"
 #include "cli/divergence_lines.h"
+#include "cli/evaluate_last_words.h"
 #include "cli/evaluate_recall.h"
 #include "cli/evaluate_tasks.h"
 #include "cli/exact_keys_option.h"
@@ -31,6 +32,7 @@ struct EvaluateArguments {
   TextArguments text;
   TaskArguments tasks;
   RecallArguments recall;
+  LastWordsArgument last_words;
   std::string teacher;
   ExactKeysOption exact;
   bool json = false;
@@ -105,6 +107,8 @@ Transformer load(const Checkpoint& checkpoint, const EvaluateArguments& options)
 void run(const EvaluateArguments& options) {
   if (options.tasks.given())
     return options.tasks.run(options.model.folder(), options.device.get(), options.json);
+  if (options.last_words.given())
+    return options.last_words.run(options.model.folder(), options.device.get(), options.json);
   if (options.recall.given())
     return options.recall.run(options.model.folder(), options.teacher, options.device.get(),
                               options.text, options.json);
@@ -148,8 +152,10 @@ Command add_evaluate(CLI::App& program) {
           ->type_name("MODEL");
   options->tasks.add(*app);
   options->recall.add(*app);
+  options->last_words.add(*app);
   options->exact.add(*app, "is forgotten\n(left out: a softmax model keeps all)", nullptr,
-                     {teacher, app->get_option("--task"), app->get_option("--recall")});
+                     {teacher, app->get_option("--task"), app->get_option("--recall"),
+                      app->get_option("--last-words")});
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
@@ -165,9 +171,15 @@ Command add_evaluate(CLI::App& program) {
       "features\n"
       "is worth.\n\n"
       "A question of a task is answered by the candidate with the highest log-likelihood, summed\n"
-      "(acc) or divided by its number of characters (acc_norm). Prompts: docs/tasks.md.\n\n"
+      "(acc) or divided by its number of characters (acc_norm). With --letters the options stand\n"
+      "in the prompt, once in every rotation: acc is over all of them, \"as published\" is that "
+      "of\n"
+      "the file's order, \"same option\" the share of questions whose answer does not change.\n"
+      "Prompts: docs/tasks.md.\n\n"
+      "A last word is said if each of its tokens is the likeliest; its perplexity is a word's.\n\n"
       "--recall asks by generation for a four-digit number that stood so many tokens before the\n"
-      "question, among the numbers of other things (\"confused\": one of these was answered), and\n"
+      "question, among the numbers of other things (\"confused\": one of these was answered), or\n"
+      "that stands alone in the text, at a depth of 0 (its beginning) to 1 (the needle), and\n"
       "shows how well the model predicts a random sequence of so many tokens when it comes again\n"
       "(induction). Protocol: docs/recall.md.\n\n"
       "Example:\n  dofla evaluate path/to/gpt2 --data valid.jsonl.zst --sequences 64\n"
@@ -183,9 +195,13 @@ Command add_evaluate(CLI::App& program) {
       "\"split\",\n"
       "  \"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", \"acc_norm_stderr\", "
       "\"truncated\",\n"
-      "  \"not_finite\"}]}. With --recall: {\"recall\": [{\"distance\", \"questions\", \"exact\",\n"
-      "  \"confused\", \"chance\"}], \"induction\": [{\"distance\", \"accuracy\"}]}, where exact "
-      "and\n"
+      "  \"not_finite\"}]}, with --letters \"asked\", \"unanswered\", \"acc\", \"as_published\",\n"
+      "  \"same_option\", \"chance\". With --last-words: {\"words\", \"acc\", \"acc_stderr\",\n"
+      "  \"loss\", \"perplexity\", \"truncated\"}.\n"
+      "  With --recall: {\"recall\": [{\"distance\", \"questions\", \"exact\", \"confused\",\n"
+      "  \"chance\"}], \"needle\": [{\"length\", \"depth\", \"questions\", \"exact\", "
+      "\"chance\"}],\n"
+      "  \"induction\": [{\"distance\", \"accuracy\", \"chance\"}]}, where exact and\n"
       "  confused count questions; with --teacher also \"teacher_exact\", \"teacher_confused\",\n"
       "  \"teacher_accuracy\". A loss that is not finite is an error.");
   return {app, [options] { run(*options); }};
