@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "cli/choice_option.h"
 #include "cli/command.h"
+#include "cli/compare_questions.h"
 #include "cli/compare_texts.h"
 #include "cli/device_option.h"
 #include "cli/invocation.h"
@@ -13,15 +15,20 @@
 #include "dofla/core/version.h"
 #include "dofla/fidelity/fidelity_json.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/rounded_weights.h"
 #include "dofla/report/fidelity_page.h"
 
 namespace dofla::cli {
 namespace {
 
+// The teacher's weights rounded to so many: a yardstick that everybody knows.
+constexpr std::array kYardstickBits = {8, 4};
+
 struct CompareArguments {
   std::string teacher;
   std::vector<std::string> students;
   CompareTexts texts;
+  CompareQuestions questions;
   DeviceOption device;
   FidelitySuite suite = FidelitySuite::kQuick;
   std::string out, markdown;
@@ -65,9 +72,11 @@ void print_student(const StudentFidelity& student) {
   print(fmt::format("  {:<22} {:>8}  {:>8}  {:>8}  {:>8}  {:>7}  {:>7}  {:>8}  {}\n", "text",
                     "tokens", "teacher", "student", "KL", "99 %", "99.9 %", "same top", "grade"));
   for (const TextFidelity& text : student.texts) print_text(text);
-  for (const Finding& finding : student.verdict.findings)
-    if (!finding.grade)
-      print(fmt::format("  {}: {}\n", one_line(finding.about), one_line(finding.words)));
+  for (size_t i = student.texts.size(); i < student.verdict.findings.size(); ++i) {
+    const Finding& finding = student.verdict.findings[i];
+    print(fmt::format("  {}: {}{}\n", one_line(finding.about), one_line(finding.words),
+                      finding.grade ? fmt::format(" ({})", name(*finding.grade)) : ""));
+  }
 }
 
 void run(const CompareArguments& options) {
@@ -86,13 +95,27 @@ void run(const CompareArguments& options) {
     checkpoints.push_back(&loaded.back()->checkpoint);
     students.push_back({folder, &loaded.back()->model, loaded.back()->features});
   }
+  std::vector<std::unique_ptr<Transformer>> rounded;
+  for (const int bits : kYardstickBits)
+    rounded.push_back(std::make_unique<Transformer>(
+        load_model(with_rounded_weights(teacher.checkpoint, bits), device)));
   FidelityReport report;
   {
     ProgressBar bar;
-    const std::vector<TextToCompare> texts =
-        options.texts.read(checkpoints, windows_of(options.suite), students, bar.progress());
-    report = measure_fidelity({options.teacher, &teacher.model, teacher.features}, students, texts,
-                              tokenizer, options_of(options.suite), bar.progress());
+    std::vector<std::string> left_out;
+    FidelityInput input = {.teacher = {options.teacher, &teacher.model, teacher.features},
+                           .students = std::move(students),
+                           .yardsticks = {},
+                           .texts = {},
+                           .questions = {}};
+    for (size_t i = 0; i < kYardstickBits.size(); ++i)
+      input.yardsticks.push_back({fmt::format("{} bits", kYardstickBits[i]), rounded[i].get(), {}});
+    input.texts =
+        options.texts.read(checkpoints, windows_of(options.suite), input.students, bar.progress());
+    input.questions = options.questions.read(teacher.checkpoint, tokenizer,
+                                             options.texts.first_file(), options.suite, left_out);
+    report = measure_fidelity(input, tokenizer, options_of(options.suite), bar.progress());
+    report.left_out = std::move(left_out);
   }
   for (const Checkpoint* checkpoint : checkpoints) checkpoint->require_unchanged();
   const FidelityAbout about = {.command = command_line(), .version = std::string(version())};
@@ -100,6 +123,7 @@ void run(const CompareArguments& options) {
   if (!options.markdown.empty()) write_whole(options.markdown, fidelity_markdown(report, about));
   if (options.json) return print_json(to_json(report));
   for (const StudentFidelity& student : report.students) print_student(student);
+  for (const std::string& what : report.left_out) remark("left out: " + one_line(what));
   if (!options.out.empty()) remark(fmt::format("open {}", options.out));
 }
 
@@ -118,6 +142,7 @@ Command add_compare(CLI::App& program) {
       ->required();
   options->device.add(*app);
   options->texts.add(*app);
+  options->questions.add(*app);
   add_choice(*app, "--suite", options->suite,
              "how much is measured: quick (16 windows of every\ntext) or full (100)");
   add_out(*app, options->out, "the page; one file that needs no network", "F");
@@ -128,7 +153,9 @@ Command add_compare(CLI::App& program) {
       "the student's with its standard error and percentiles, the same likeliest token, the\n"
       "probability of the token that came, calibration. Where it is lost: by position, frequency,\n"
       "the distance to the same token before, layer and head, and the worst passages. What the\n"
-      "student has to beat, as in dofla evaluate --teacher. Memory and speed of both. A verdict\n"
+      "student has to beat, as in dofla evaluate --teacher, and the teacher with rounded weights "
+      "as\n"
+      "a yardstick. What both recall, write, say and answer. Memory and speed of both. A verdict\n"
       "from thresholds: docs/fidelity.md has these and all definitions.\n\n"
       "Give texts of several kinds: a student looks best on what it was trained on. Which texts\n"
       "are of that kind, --in-domain says; left out, it is those that a student was trained on.\n\n"
@@ -149,7 +176,8 @@ Command add_compare(CLI::App& program) {
       "\"by_frequency\",\n"
       "   \"by_distance\", \"controls\", ...}], \"all\", \"attention_error\", \"head_error\", "
       "\"cost\",\n"
-      "   \"worst\"}]}; bytes are of a sequence as long as the context");
+      "   \"abilities\", \"agreement\", \"worst\"}], \"yardsticks\", ...}; bytes are of a sequence "
+      "as long as the context");
   return {app, [options] { run(*options); }};
 }
 

@@ -12,6 +12,7 @@ namespace dofla::cli {
 class CompareTexts {
  public:
   void add(CLI::App& app);
+  std::string first_file() const { return named_files().front().file; }
   void check() const { named_files(); }  // throws UsageError on names that cannot be
 
   // The whole windows of every text, for the first of these models' tokenizer and as long as all of

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "dofla/core/bytes.h"
 #include "dofla/core/error.h"
 
 namespace dofla {
@@ -28,15 +27,6 @@ std::string kind_of(const FeatureSet& features) {
   const bool linear =
       std::ranges::any_of(features.layers, [](const Features& layer) { return !layer.empty(); });
   return exact && linear ? "hybrid" : exact ? "exact keys" : "linear";
-}
-
-std::vector<int64_t> predicted(const std::vector<TextToCompare>& texts) {
-  std::vector<int64_t> tokens;
-  for (const TextToCompare& text : texts) {
-    tokens.push_back(0);
-    for (const TokenIds& window : text.windows) tokens.back() += std::ssize(window) - 1;
-  }
-  return tokens;
 }
 
 // The controls on the first windows of a text, beside the student on these.
@@ -110,29 +100,33 @@ StudentFidelity summed_up(const ModelToCompare& student, const std::vector<TextT
   return result;
 }
 
-Finding memory_finding(const Cost& cost, const ModelConfig& teacher) {
-  if (cost.grows)
-    return {.grade = {},
-            .about = "memory",
-            .words = fmt::format("{} at {} tokens, and grows with the sequence",
-                                 with_bytes_unit(cost.bytes[1]), kCostLengths[1])};
-  return {.grade = {},
-          .about = "memory",
-          .words = fmt::format("{} whatever the length; its teacher's cache is larger from {} "
-                               "tokens on",
-                               with_bytes_unit(cost.context_bytes),
-                               tokens_in(teacher, cost.context_bytes))};
+// The same of a yardstick, of which less is wanted.
+Yardstick summed_up(const ModelToCompare& yardstick, const std::vector<Compared>& compared) {
+  Yardstick result = {.name = yardstick.name};
+  std::vector<WindowStatistics> all;
+  for (const Compared& text : compared) {
+    result.texts.push_back(divergence_of(text.windows));
+    all.insert(all.end(), text.windows.begin(), text.windows.end());
+  }
+  result.all = divergence_of(all);
+  return result;
 }
 
-Verdict judge(const StudentFidelity& student, const ModelConfig& teacher) {
-  std::vector<Finding> findings;
-  for (const TextFidelity& text : student.texts)
-    findings.push_back(text_finding(text.name, text.in_domain, text.divergence));
-  for (const TextFidelity& text : student.texts)
-    for (const std::string& note : notes(text.controls.controls, text.controls.student_loss))
-      findings.push_back({.grade = {}, .about = text.name + ", controls", .words = note});
-  findings.push_back(memory_finding(student.cost, teacher));
-  return make_verdict(std::move(findings));
+// Students and yardsticks on every text: by model, then by text.
+std::vector<std::vector<Compared>> compare_all(const FidelityInput& input,
+                                               const Progress& progress) {
+  std::vector<const Transformer*> models;
+  for (const ModelToCompare& student : input.students) models.push_back(student.model);
+  for (const ModelToCompare& yardstick : input.yardsticks) models.push_back(yardstick.model);
+  std::vector<std::vector<Compared>> compared(models.size());
+  for (const TextToCompare& text : input.texts) {
+    int64_t tokens = 0;
+    for (const TokenIds& window : text.windows) tokens += std::ssize(window) - 1;
+    std::vector<Compared> here =
+        compare(*input.teacher.model, models, each_of(text.windows), tokens, progress);
+    for (size_t m = 0; m < models.size(); ++m) compared[m].push_back(std::move(here[m]));
+  }
+  return compared;
 }
 
 }  // namespace
@@ -146,28 +140,26 @@ FidelityOptions options_of(FidelitySuite suite) {
                                         : FidelityOptions{.control_windows = 32, .cost_rounds = 3};
 }
 
-FidelityReport measure_fidelity(const ModelToCompare& teacher,
-                                const std::vector<ModelToCompare>& students,
-                                const std::vector<TextToCompare>& texts, const Tokenizer& tokenizer,
+FidelityReport measure_fidelity(const FidelityInput& input, const Tokenizer& tokenizer,
                                 const FidelityOptions& options, const Progress& progress) {
-  require_comparable(teacher, students, texts);
-  std::vector<const Transformer*> models;
-  for (const ModelToCompare& student : students) models.push_back(student.model);
-  const std::vector<int64_t> tokens = predicted(texts);
-  std::vector<std::vector<Compared>> compared(students.size());  // by student, then by text
-  for (size_t t = 0; t < texts.size(); ++t) {
-    std::vector<Compared> here =
-        compare(*teacher.model, models, each_of(texts[t].windows), tokens[t], progress);
-    for (size_t s = 0; s < students.size(); ++s) compared[s].push_back(std::move(here[s]));
-  }
-  int64_t timed = std::min(kTimedTokens, teacher.model->config().context);
-  for (const Transformer* model : models) timed = std::min(timed, model->config().context);
+  require_comparable(input.teacher, input.students, input.texts);
+  const ModelToCompare& teacher = input.teacher;
+  const std::vector<ModelToCompare>& students = input.students;
+  const std::vector<TextToCompare>& texts = input.texts;
+  const std::vector<std::vector<Compared>> compared = compare_all(input, progress);
   FidelityReport result = {.teacher = teacher.name,
                            .window_tokens = std::ssize(texts.front().windows.front())};
+  for (size_t y = 0; y < input.yardsticks.size(); ++y)
+    result.yardsticks.push_back(summed_up(input.yardsticks[y], compared[students.size() + y]));
+  int64_t timed = std::min(kTimedTokens, teacher.model->config().context);
+  for (const ModelToCompare& student : students)
+    timed = std::min(timed, student.model->config().context);
   const auto cost = [&](const ModelToCompare& of) {
     return measure_cost(*of.model, of.features, texts.front().windows, timed, options.cost_rounds);
   };
   result.teacher_cost = cost(teacher);
+  result.teacher_abilities =
+      measure_abilities(*teacher.model, tokenizer, input.questions, progress);
   for (size_t s = 0; s < students.size(); ++s) {
     StudentFidelity student = summed_up(students[s], texts, compared[s]);
     for (size_t t = 0; t < texts.size(); ++t)
@@ -176,7 +168,11 @@ FidelityReport measure_fidelity(const ModelToCompare& teacher,
     student.worst = worst_passages(teacher, students[s], texts, compared[s], tokenizer,
                                    options.worst, progress);
     student.cost = cost(students[s]);
-    student.verdict = judge(student, teacher.model->config());
+    student.abilities = measure_abilities(*students[s].model, tokenizer, input.questions, progress);
+    if (!student.abilities.continuations.empty())
+      student.agreement =
+          agreement(result.teacher_abilities.continuations, student.abilities.continuations);
+    student.verdict = verdict_of(student, result, teacher.model->config());
     result.students.push_back(std::move(student));
   }
   return result;

@@ -9,6 +9,7 @@
 
 #include "dofla/core/names.h"
 #include "dofla/evaluate/controls.h"
+#include "dofla/fidelity/abilities.h"
 #include "dofla/fidelity/compare.h"
 #include "dofla/fidelity/cost.h"
 #include "dofla/fidelity/verdict.h"
@@ -72,20 +73,42 @@ struct StudentFidelity {
   std::vector<std::vector<double>> head_error = {};
   std::vector<WorstPassage> worst = {};
   Cost cost = {};
+  Abilities abilities = {};
+  std::optional<Agreement> agreement = {};  // with what its teacher writes
   Verdict verdict = {};
+};
+
+// The teacher with its weights rounded: how far everybody knows that to be.
+struct Yardstick {
+  std::string name;  // "8 bits"
+  std::vector<Divergence> texts = {};
+  Divergence all = {};
 };
 
 struct FidelityReport {
   std::string teacher;
   Cost teacher_cost = {};
+  Abilities teacher_abilities = {};
+  std::vector<Yardstick> yardsticks = {};  // from close to far
+  std::vector<std::string> left_out = {};  // what was not measured, and why
   int64_t window_tokens = 0;
   std::vector<StudentFidelity> students = {};
 };
 
+struct FidelityInput {
+  ModelToCompare teacher;
+  std::vector<ModelToCompare> students;    // one or more
+  std::vector<ModelToCompare> yardsticks;  // from close to far
+  std::vector<TextToCompare> texts;        // one or more
+  AbilityQuestions questions;
+};
+
 // Throws Error if a student has another vocabulary, naming it; NotFinite if a loss is not finite.
-FidelityReport measure_fidelity(const ModelToCompare& teacher,
-                                const std::vector<ModelToCompare>& students,
-                                const std::vector<TextToCompare>& texts, const Tokenizer& tokenizer,
+FidelityReport measure_fidelity(const FidelityInput& input, const Tokenizer& tokenizer,
                                 const FidelityOptions& options, const Progress& progress = {});
+
+// From everything else that is known of a student.
+Verdict verdict_of(const StudentFidelity& student, const FidelityReport& report,
+                   const ModelConfig& teacher);
 
 }  // namespace dofla

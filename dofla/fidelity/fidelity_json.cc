@@ -1,5 +1,7 @@
 #include "dofla/fidelity/fidelity_json.h"
 
+#include "dofla/evaluate/answers_json.h"
+
 namespace dofla {
 namespace {
 
@@ -89,6 +91,27 @@ OrderedJson to_json(const Verdict& verdict) {
           {"findings", std::move(findings)}};
 }
 
+OrderedJson to_json(const Abilities& abilities) {
+  OrderedJson json = dofla::to_json(abilities.recall), tasks = OrderedJson::array();
+  if (abilities.last_words) json["last_words"] = dofla::to_json(*abilities.last_words);
+  for (const TaskAbility& task : abilities.tasks) {
+    tasks.push_back({{"task", task.task}, {"chance", task.chance}});
+    tasks.back().update(dofla::to_json(task.result));
+    if (task.by_letter) tasks.back()["by_letter"] = dofla::to_json(*task.by_letter);
+    if (task.generated) tasks.back()["generated"] = dofla::to_json(*task.generated);
+  }
+  json["tasks"] = std::move(tasks);
+  return json;
+}
+
+OrderedJson to_json(const Yardstick& yardstick) {
+  OrderedJson texts = OrderedJson::array();
+  for (const Divergence& text : yardstick.texts) texts.push_back(dofla::to_json(text));
+  return {{"name", yardstick.name},
+          {"texts", std::move(texts)},
+          {"all", dofla::to_json(yardstick.all)}};
+}
+
 OrderedJson to_json(const StudentFidelity& student) {
   OrderedJson texts = OrderedJson::array(), worst = OrderedJson::array();
   for (const TextFidelity& text : student.texts) texts.push_back(to_json(text));
@@ -102,6 +125,8 @@ OrderedJson to_json(const StudentFidelity& student) {
           {"attention_error", student.layer_error},
           {"head_error", student.head_error},
           {"cost", to_json(student.cost)},
+          {"abilities", to_json(student.abilities)},
+          {"agreement", student.agreement ? dofla::to_json(*student.agreement) : OrderedJson()},
           {"worst", std::move(worst)}};
 }
 
@@ -135,9 +160,14 @@ OrderedJson to_json(const Divergence& divergence) {
 OrderedJson to_json(const FidelityReport& report) {
   OrderedJson students = OrderedJson::array();
   for (const StudentFidelity& student : report.students) students.push_back(to_json(student));
+  OrderedJson yardsticks = OrderedJson::array();
+  for (const Yardstick& yardstick : report.yardsticks) yardsticks.push_back(to_json(yardstick));
   return {{"teacher", report.teacher},
           {"window_tokens", report.window_tokens},
           {"teacher_cost", to_json(report.teacher_cost)},
+          {"teacher_abilities", to_json(report.teacher_abilities)},
+          {"yardsticks", std::move(yardsticks)},
+          {"left_out", report.left_out},
           {"students", std::move(students)}};
 }
 

@@ -16,8 +16,10 @@ Grade grade_of(const Divergence& divergence) {
   return Grade::kFar;
 }
 
-std::optional<Grade> grade_of_kept(double student, double teacher, double chance) {
-  if (!(teacher - chance >= kLeastAboveChance)) return std::nullopt;
+std::optional<Grade> grade_of_kept(double student, double teacher, double teacher_stderr,
+                                   double chance) {
+  const double least = std::max(kLeastAboveChance, kLeastErrorsAboveChance * teacher_stderr);
+  if (!(teacher - chance >= least)) return std::nullopt;
   const double kept = (student - chance) / (teacher - chance);
   for (const KeptThreshold& threshold : kKeptThresholds)
     if (kept >= threshold.kept) return threshold.grade;

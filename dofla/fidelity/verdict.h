@@ -46,13 +46,16 @@ struct KeptThreshold {
 inline constexpr std::array<KeptThreshold, 3> kKeptThresholds = {KeptThreshold{Grade::kEqual, 0.95},
                                                                  KeptThreshold{Grade::kClose, 0.85},
                                                                  KeptThreshold{Grade::kApart, 0.6}};
-// A teacher that is not so far above chance says nothing of its students.
+// A teacher that is not so far above chance, nor so many of its standard errors, says nothing of
+// its students.
 inline constexpr double kLeastAboveChance = 0.1;
+inline constexpr double kLeastErrorsAboveChance = 3;
 
 Grade grade_of(const Divergence& divergence);
 
-// Of two shares of right answers; nothing if the teacher is not kLeastAboveChance above chance.
-std::optional<Grade> grade_of_kept(double student, double teacher, double chance);
+// Of two shares of right answers; nothing if the teacher is too close to chance.
+std::optional<Grade> grade_of_kept(double student, double teacher, double teacher_stderr,
+                                   double chance);
 
 struct Finding {
   std::optional<Grade> grade;  // nothing where there is nothing to grade

@@ -13,6 +13,8 @@
 namespace dofla {
 namespace {
 
+constexpr double kLeastShown = 1e-4;  // nats: less is rounding
+
 std::string error_text(double value, double) {
   return format_number(value, 3);
 }
@@ -44,13 +46,15 @@ Curve reliability_of(const Calibration& calibration) {
 
 }  // namespace
 
+std::string last_part(const std::string& folder) {
+  const fs::path path(folder);
+  const std::string last = (path.has_filename() ? path : path.parent_path()).filename().string();
+  return last.empty() || last == "." || last == ".." ? folder : last;
+}
+
 std::vector<std::string> short_names(const FidelityReport& report) {
   std::vector<std::string> names;
-  for (const StudentFidelity& student : report.students) {
-    const fs::path path(student.name);
-    const std::string last = (path.has_filename() ? path : path.parent_path()).filename().string();
-    names.push_back(last.empty() || last == "." || last == ".." ? student.name : last);
-  }
+  for (const StudentFidelity& student : report.students) names.push_back(last_part(student.name));
   if (std::set<std::string>(names.begin(), names.end()).size() < names.size())
     for (size_t s = 0; s < names.size(); ++s) names[s] = report.students[s].name;
   return names;
@@ -70,6 +74,7 @@ std::string render_kl_percentiles(const FidelityReport& report) {
     return Curve{{1, d.kl_999}, {10, d.kl_99}, {50, d.kl_95}, {100, d.kl_90}, {500, d.kl_median}};
   });
   chart.y_scale = any_without_place(chart) ? Scale::kLinear : Scale::kLog10;
+  if (chart.y_scale == Scale::kLog10) chart.y_floor = kLeastShown;
   return render_line_chart(chart);
 }
 
@@ -106,6 +111,7 @@ std::string render_kl_by_position(const FidelityReport& report) {
     return curve;
   });
   chart.y_scale = any_without_place(chart) ? Scale::kLinear : Scale::kLog10;
+  if (chart.y_scale == Scale::kLog10) chart.y_floor = kLeastShown;
   return render_line_chart(chart);
 }
 

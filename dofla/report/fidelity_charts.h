@@ -10,6 +10,7 @@ namespace dofla {
 
 // What students are called in charts: the last part of their paths, or all of it where those are
 // not different.
+std::string last_part(const std::string& folder);  // "gpt2" of "models/gpt2/"
 std::vector<std::string> short_names(const FidelityReport& report);
 
 // The mean divergence of every student on every text, over the ranges of the grades.

@@ -137,10 +137,23 @@ std::string where_section(const FidelityReport& report) {
   return section_of("Where is it lost?", figures_of(figures));
 }
 
+std::string titled(const ResultTable& table) {
+  if (table.rows.empty()) return "";
+  return "<figure class=\"wide\">\n" + table_html(table) + "<figcaption>" +
+         escape_html(table.title) + ".</figcaption>\n</figure>\n";
+}
+
+std::string abilities_section(const FidelityReport& report) {
+  std::string html = titled(recall_table(report)) + titled(answers_table(report));
+  for (const std::string& what : report.left_out)
+    html += "<p class=\"note\">Left out: <bdi>" + escape_html(what) + "</bdi></p>\n";
+  return html.empty() ? "" : section_of("What does it still know?", html);
+}
+
 std::string controls_section(const FidelityReport& report) {
   const ResultTable table = controls_table(report);
-  if (table.rows.empty() && table.notes.empty()) return "";
-  std::string html = table.rows.empty() ? "" : table_html(table);
+  if (table.rows.empty() && table.notes.empty() && report.yardsticks.empty()) return "";
+  std::string html = titled(table) + titled(yardsticks_table(report));
   for (const std::string& note : table.notes)
     html += "<p class=\"note\"><bdi>" + escape_html(note) + "</bdi></p>\n";
   return section_of("What does it have to beat?", html);
@@ -156,19 +169,20 @@ std::string cost_section(const FidelityReport& report) {
 
 std::string render_fidelity_page(const FidelityReport& report, const FidelityAbout& about) {
   std::string body = verdict_section(report) + divergence_section(report) + where_section(report) +
-                     controls_section(report) + cost_section(report);
+                     abilities_section(report) + controls_section(report) + cost_section(report);
   const std::string passages = passages_html(report);
   if (!passages.empty()) body += section_of("The worst passages", passages);
-  return frame_page({.title = "Students of " + report.teacher,
-                     .about = fmt::format("windows of {} tokens; losses and KL in nats a token",
-                                          report.window_tokens),
+  return frame_page({.title = "Students of " + last_part(report.teacher),
+                     .about = fmt::format("teacher {}; windows of {} tokens; losses and KL in nats "
+                                          "a token",
+                                          report.teacher, report.window_tokens),
                      .command = about.command,
                      .version = about.version},
                     body);
 }
 
 std::string fidelity_markdown(const FidelityReport& report, const FidelityAbout& about) {
-  TablesPage page = {.title = "Students of " + report.teacher,
+  TablesPage page = {.title = "Students of " + last_part(report.teacher),
                      .about = fmt::format("Windows of {} tokens; losses and KL in nats a token.",
                                           report.window_tokens),
                      .facts = {{"command", about.command}},
@@ -181,8 +195,9 @@ std::string fidelity_markdown(const FidelityReport& report, const FidelityAbout&
                                 slices_table(report, &WhereLost::by_position,
                                              "By the position in the window", "position")},
                      .version = about.version};
-  if (ResultTable controls = controls_table(report); !controls.rows.empty())
-    page.tables.push_back(std::move(controls));
+  for (const ResultTable& table : {recall_table(report), answers_table(report),
+                                   controls_table(report), yardsticks_table(report)})
+    if (!table.rows.empty()) page.tables.push_back(table);
   page.tables.push_back(cost_table(report));
   return to_markdown(page);
 }

@@ -17,6 +17,10 @@ ResultTable slices_table(const FidelityReport& report, std::vector<Slice> WhereL
                          const std::string& title, const std::string& what);
 ResultTable controls_table(const FidelityReport& report);  // no rows where there are none
 ResultTable cost_table(const FidelityReport& report);
+// Teacher, students and guessing side by side; no rows where nothing was asked.
+ResultTable recall_table(const FidelityReport& report);
+ResultTable answers_table(const FidelityReport& report);
+ResultTable yardsticks_table(const FidelityReport& report);
 ResultTable verdict_table(const FidelityReport& report);
 
 // "0.0382 ± 0.0021"; without the error where it is not known.

@@ -11,10 +11,10 @@
 namespace dofla {
 namespace {
 
-constexpr double kOverviewLeft = 6;
-constexpr double kOverviewRight = kChartWidth - 6;
+constexpr double kOverviewLeft = 14;
+constexpr double kOverviewRight = kChartWidth - 14;
 constexpr double kOverviewTop = 22;
-constexpr double kTextPitch = 20;     // of a text's name
+constexpr double kTextPitch = 32;     // of a text's name
 constexpr double kStudentPitch = 17;  // of a student on it
 constexpr double kLeastKl = 1e-4;     // less is drawn here
 constexpr double kMostKl = 10;
@@ -64,6 +64,20 @@ std::string dot(const Axis& x, const Divergence& divergence, const std::string& 
                    format_number(divergence.kl, 2));
 }
 
+// Where the rounded teachers stand on a text.
+std::string ticks_of_yardsticks(const FidelityReport& report, size_t text, const Axis& x,
+                                double top) {
+  std::string svg;
+  for (const Yardstick& yardstick : report.yardsticks)
+    svg += fmt::format(
+        "<path class=\"reference\" d=\"M{0:.1f} {1:.1f}V{2:.1f}\"/><text class=\"reference-label "
+        "middle\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4}</text>\n",
+        x.at(shown(yardstick.texts[text].kl)), top + 29,
+        top + kTextPitch + kStudentPitch * static_cast<double>(report.students.size()), top + 27,
+        escape_html(yardstick.name));
+  return svg;
+}
+
 std::string overview_legend(const std::vector<std::string>& names) {
   std::string html = "<ul class=\"legend\" aria-hidden=\"true\">";
   for (size_t s = 0; s < names.size(); ++s)
@@ -104,6 +118,7 @@ std::string render_kl_overview(const FidelityReport& report) {
     svg += fmt::format("<text class=\"group\" x=\"{:g}\" y=\"{:.1f}\">{}{}</text>\n",
                        kOverviewLeft + 6, y + 15, escape_html(text.name),
                        text.in_domain ? " · in domain" : "");
+    svg += ticks_of_yardsticks(report, t, x, y);
     y += kTextPitch;
     for (size_t s = 0; s < names.size(); ++s, y += kStudentPitch)
       svg += dot(x, report.students[s].texts[t].divergence, names[s] + ", " + text.name, s, row++,
