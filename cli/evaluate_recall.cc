@@ -141,7 +141,7 @@ void RecallArguments::add(CLI::App& app) {
                  "of a single number in a text of that length: 0 at its beginning")
       ->type_name("X,X")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(real_between(0, 1))
       ->needs(recall)
       ->capture_default_str();
   add_number(app, "--questions", questions_, "questions at each distance", "N",
