@@ -16,7 +16,7 @@ struct Amounts {
 
 Amounts amounts_of(FidelitySuite suite) {
   return suite == FidelitySuite::kQuick ? Amounts{8, 100, 40, 8, 32}
-                                        : Amounts{40, 1000, 200, 64, 64};
+                                        : Amounts{20, 500, 100, 64, 64};
 }
 
 // Up to what the teacher can read, and beyond it for students that can read more.

@@ -33,12 +33,18 @@ void require_same_vocabulary(const Checkpoint& student, const Transformer& teach
          teacher_folder, found, student.folder().string(), expected);
 }
 
-// How far the model that was kept is from its teacher on the held-out windows.
-Divergence compare_with(const Transformer& teacher, const Transformer& model,
-                        const std::vector<TokenIds>& held_out, const Progress& progress) {
+// How far the model that was kept is from its teacher on the held-out windows; nothing where a loss
+// is not finite.
+std::optional<Divergence> compare_with(const Transformer& teacher, const Transformer& model,
+                                       const std::vector<TokenIds>& held_out,
+                                       const Progress& progress) {
   const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
-  return divergence_of(
-      compare(teacher, {&model}, each_of(held_out), tokens, progress).front().windows);
+  try {
+    return divergence_of(
+        compare(teacher, {&model}, each_of(held_out), tokens, progress).front().windows);
+  } catch (const NotFinite&) {
+    return std::nullopt;
+  }
 }
 
 OrderedJson to_json(const DistillText& text, const Finetuned& tuned) {

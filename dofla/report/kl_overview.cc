@@ -14,7 +14,7 @@ namespace {
 constexpr double kOverviewLeft = 14;
 constexpr double kOverviewRight = kChartWidth - 14;
 constexpr double kOverviewTop = 22;
-constexpr double kTextPitch = 32;     // of a text's name
+constexpr double kTextPitch = 36;     // of a text's name
 constexpr double kStudentPitch = 17;  // of a student on it
 constexpr double kLeastKl = 1e-4;     // less is drawn here
 constexpr double kMostKl = 10;
@@ -72,8 +72,8 @@ std::string ticks_of_yardsticks(const FidelityReport& report, size_t text, const
     svg += fmt::format(
         "<path class=\"reference\" d=\"M{0:.1f} {1:.1f}V{2:.1f}\"/><text class=\"reference-label "
         "middle\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4}</text>\n",
-        x.at(shown(yardstick.texts[text].kl)), top + 29,
-        top + kTextPitch + kStudentPitch * static_cast<double>(report.students.size()), top + 27,
+        x.at(shown(yardstick.texts[text].kl)), top + 33,
+        top + kTextPitch + kStudentPitch * static_cast<double>(report.students.size()), top + 30,
         escape_html(yardstick.name));
   return svg;
 }

@@ -36,8 +36,8 @@ StudentFidelity some_student(const std::string& name, const std::string& kind, d
   for (const bool in_domain : {true, false}) {
     TextFidelity text = {.name = in_domain ? "wiki" : "news",
                          .in_domain = in_domain,
-                         .divergence = some_divergence(in_domain ? kl : 3 * kl)};
-    text.where = {some_slices(kl), some_slices(kl), some_slices(kl)};
+                         .divergence = some_divergence(in_domain ? kl : 3 * kl),
+                         .where = {some_slices(kl), some_slices(kl), some_slices(kl)}};
     text.controls = {
         .controls = {.measured = {{ControlKind::kWindow, 80, 499'200, 3.31}}, .left_out = {}},
         .windows = 4,
@@ -70,6 +70,12 @@ StudentFidelity some_student(const std::string& name, const std::string& kind, d
   return student;
 }
 
+ModelConfig some_config() {
+  ModelConfig config;
+  config.layers = 6, config.kv_heads = 4, config.head_size = 64;
+  return config;
+}
+
 }  // namespace
 
 FidelityReport plain_fidelity() {
@@ -88,7 +94,7 @@ FidelityReport plain_fidelity() {
   report.students = {some_student("out/linear", "linear", 0.4),
                      some_student("out/hybrid", "hybrid", 0.008)};
   for (StudentFidelity& student : report.students)
-    student.verdict = verdict_of(student, report, {.layers = 6, .kv_heads = 4, .head_size = 64});
+    student.verdict = verdict_of(student, report, some_config());
   return report;
 }
 
@@ -119,7 +125,7 @@ FidelityReport hostile_fidelity() {
       passage.teacher[0].text = evil;
       passage.teacher[0].p = nan;
     }
-    student.verdict = verdict_of(student, report, {.layers = 6, .kv_heads = 4, .head_size = 64});
+    student.verdict = verdict_of(student, report, some_config());
   }
   return report;
 }
