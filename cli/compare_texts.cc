@@ -61,7 +61,7 @@ void CompareTexts::add(CLI::App& app) {
 
 std::vector<CompareTexts::NamedFile> CompareTexts::named_files() const {
   std::vector<NamedFile> files;
-  if (texts_.empty()) files.push_back({"wikipedia", built_in_text().string()});
+  if (texts_.empty()) files.push_back({"wikipedia", built_in_text("give --texts").string()});
   for (const std::string& text : texts_) {
     const size_t at = text.find('=');
     std::error_code error;

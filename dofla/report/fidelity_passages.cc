@@ -24,13 +24,18 @@ std::string visible(const std::string& token) {
   return out.empty() ? "∅" : out;
 }
 
+std::string percent_of(double p) {
+  if (p >= 0.095) return fmt::format("{:.0f} %", 100 * p);
+  return p >= 0.001 ? fmt::format("{:.1f} %", 100 * p) : format_number(100 * p, 2) + " %";
+}
+
 std::string distribution(const char* who, const std::vector<LikelyToken>& tokens, double p_next) {
-  std::string html = fmt::format("<div><h4>{} <small>{} % for it</small></h4><ol>\n", who,
-                                 format_number(100 * p_next, 2));
+  std::string html =
+      fmt::format("<div><h4>{} <small>{} for it</small></h4><ol>\n", who, percent_of(p_next));
   for (const LikelyToken& token : tokens)
-    html += fmt::format(
-        "<li><span style=\"width:{:.1f}%\"></span><code><bdi>{}</bdi></code> {} %</li>\n",
-        100 * token.p, escape_html(visible(token.text)), format_number(100 * token.p, 2));
+    html +=
+        fmt::format("<li><span style=\"width:{:.1f}%\"></span><code><bdi>{}</bdi></code> {}</li>\n",
+                    100 * token.p, escape_html(visible(token.text)), percent_of(token.p));
   return html + "</ol></div>\n";
 }
 
