@@ -18,8 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of prompts that are continued side by side, filled up to the longest of them. More does not make
-// a GPU faster, and their states have to fit its memory.
+// Prompts that are continued side by side, and tokens of theirs, filled up to the longest of them.
+// More does not make a GPU faster, and states and logits have to fit its memory.
+constexpr size_t kSideBySide = 128;
 constexpr size_t kTokensAtOnce = 16384;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -164,7 +165,9 @@ std::vector<TokenIds> generate_greedily(const Transformer& model,
   std::vector<TokenIds> drawn(prompts.size());
   for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     for (end = begin + 1; end < order.size(); ++end)
-      if ((end + 1 - begin) * prompts[order[end]].size() > kTokensAtOnce) break;
+      if (end - begin == kSideBySide ||
+          (end + 1 - begin) * prompts[order[end]].size() > kTokensAtOnce)
+        break;
     GreedyBatch batch(
         model, prompts,
         {order.begin() + static_cast<int64_t>(begin), order.begin() + static_cast<int64_t>(end)});

@@ -131,7 +131,7 @@ TEST_P(Generate, ManyPromptsTakeSeveralBatches) {
   const std::vector<TokenIds> together = generate_greedily(
       model, prompts, 2, [&](const ProgressUpdate& update) { told.push_back(update.done); });
   ASSERT_EQ(together.size(), prompts.size());
-  EXPECT_EQ(told.size(), 2u);
+  EXPECT_GE(told.size(), 2u);
   EXPECT_EQ(told.back(), std::ssize(prompts));
   for (const size_t i : {size_t{0}, size_t{1}, prompts.size() / 2, prompts.size() - 1})
     EXPECT_EQ(together[i], generate(model, prompts[i], options(2)).ids) << i;
