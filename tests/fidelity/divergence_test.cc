@@ -59,7 +59,7 @@ TEST(Divergence, OfAStudentEqualToItsTeacherIsZero) {
 TEST(Divergence, PercentilesAreThoseOfTheTokens) {
   WindowStatistics window;
   for (int i = 1000; i >= 0; --i) window.push_back(token(1, 1, i));
-  const Divergence d = divergence_of(std::vector{window});
+  const Divergence d = divergence_of(std::vector<WindowStatistics>{window});
   EXPECT_EQ(d.kl_median, 500);
   EXPECT_EQ(d.kl_90, 900);
   EXPECT_EQ(d.kl_95, 950);

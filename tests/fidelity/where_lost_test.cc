@@ -67,12 +67,13 @@ TEST(WhereLost, KnowsWhereClassesEnd) {
     std::vector<double> kl(window.size() - 1, 0.0);
     kl.back() = 3;
     const std::vector<TokenIds> ids = {window};
-    const WhereLost where = where_lost(ids, std::vector{with_kl(kl)});
+    const WhereLost where = where_lost(ids, std::vector<WindowStatistics>{with_kl(kl)});
     EXPECT_EQ(named(where.by_distance, name).kl, 3) << distance;
     EXPECT_EQ(named(where.by_distance, name).share, 1) << distance;
   }
   const std::vector<TokenIds> ids = {{1, 2}, {3, 1}};
-  const WhereLost where = where_lost(ids, std::vector{with_kl({1}), with_kl({1})});
+  const WhereLost where =
+      where_lost(ids, std::vector<WindowStatistics>{with_kl({1}), with_kl({1})});
   EXPECT_EQ(named(where.by_distance, "new in its window").tokens, 2);
 }
 
@@ -83,7 +84,7 @@ TEST(WhereLost, RanksTokensByTheirCount) {
   std::vector<double> kl;
   for (size_t i = 1; i < window.size(); ++i) kl.push_back(window[i] < 10 ? 1 : 2);
   const std::vector<TokenIds> ids = {window};
-  const WhereLost where = where_lost(ids, std::vector{with_kl(kl)});
+  const WhereLost where = where_lost(ids, std::vector<WindowStatistics>{with_kl(kl)});
   EXPECT_EQ(named(where.by_frequency, "the 10 most frequent").kl, 1);
   EXPECT_EQ(named(where.by_frequency, "11th to 100th").kl, 2);
 }
@@ -101,7 +102,7 @@ TEST(WorstTokens, AreApartAndInOrder) {
   EXPECT_EQ(worst[2].position, 2u);
   EXPECT_EQ(worst[3].kl, 1);
   EXPECT_EQ(worst_tokens(windows, 2).size(), 2u);
-  EXPECT_TRUE(worst_tokens(std::vector{with_kl({0, 0})}, 5).empty());
+  EXPECT_TRUE(worst_tokens(std::vector<WindowStatistics>{with_kl({0, 0})}, 5).empty());
 }
 
 // The passage says what the comparison said of the same token.
