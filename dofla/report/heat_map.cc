@@ -44,16 +44,16 @@ std::string hex(const Colour& c) {
                      std::lround(c.blue));
 }
 
-using Row = std::vector<HeatMap::Cell>;
+using HeatRow = std::vector<HeatMap::Cell>;
 
 int64_t most_heads(const HeatMap& map) {
   size_t most = 0;
-  for (const Row& layer : map.layers) most = std::max(most, layer.size());
+  for (const HeatRow& layer : map.layers) most = std::max(most, layer.size());
   return static_cast<int64_t>(most);
 }
 
 // The place of the largest number, counted from 0; −1 if there is none.
-int64_t largest_of(const Row& layer) {
+int64_t largest_of(const HeatRow& layer) {
   int64_t largest = -1;
   double most = 0;
   for (size_t h = 0; h < layer.size(); ++h) {
@@ -64,8 +64,8 @@ int64_t largest_of(const Row& layer) {
   return largest;
 }
 
-Row values_of(const LayerDof& layer) {
-  Row row;
+HeatRow values_of(const LayerDof& layer) {
+  HeatRow row;
   for (const HeadDof& head : layer.heads) row.push_back({head.dof, head.spread});
   return row;
 }
@@ -146,7 +146,7 @@ std::string render_heat_map(const HeatMap& map) {
   const int64_t heads = most_heads(map);
   const double width = (kMapRight - kMapLeft) / static_cast<double>(std::max<int64_t>(heads, 1));
   Extent extent{Scale::kLog10};
-  for (const Row& layer : map.layers)
+  for (const HeatRow& layer : map.layers)
     for (const HeatMap::Cell& head : layer) extent.include(head.value);
   const Axis share(extent, 0, 1);
 
@@ -159,7 +159,7 @@ std::string render_heat_map(const HeatMap& map) {
       svg += fmt::format("<text class=\"tick-label middle\" x=\"{:.1f}\" y=\"28\">{}</text>\n",
                          kMapLeft + width * (static_cast<double>(h) + 0.5), h + 1);
   for (int64_t s = 0; s < std::ssize(map.layers); ++s) {
-    const Row& layer = map.layers[static_cast<size_t>(s)];
+    const HeatRow& layer = map.layers[static_cast<size_t>(s)];
     const int64_t largest = largest_of(layer);
     if (rows.labelled(s))
       svg += fmt::format("<text class=\"tick-label end\" x=\"{:g}\" y=\"{:.1f}\">{}</text>\n",
