@@ -35,8 +35,8 @@ fs::path find_asset(const char* name, const char* instead) {
 fs::path built_in_model() {
   return find_asset("wiki-mini", "name a MODEL");
 }
-fs::path built_in_text() {
-  return find_asset("wikipedia.jsonl.zst", "give --data");
+fs::path built_in_text(const char* instead) {
+  return find_asset("wikipedia.jsonl.zst", instead);
 }
 
 }  // namespace dofla::cli

@@ -5,7 +5,7 @@
 
 namespace dofla::cli {
 
-fs::path built_in_model();  // the folder of wiki-mini
-fs::path built_in_text();   // wikipedia.jsonl.zst
+fs::path built_in_model();                                    // the folder of wiki-mini
+fs::path built_in_text(const char* instead = "give --data");  // wikipedia.jsonl.zst
 
 }  // namespace dofla::cli

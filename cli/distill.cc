@@ -107,11 +107,12 @@ Command add_distill(CLI::App& program) {
       "run is kept in DIR.training: after an interruption of any kind, --resume with the same\n"
       "options goes on, on the device that it began on, and ends in the same features.\n\n"
       "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n\n"
-      "JSON:\n  {\"teacher_loss\", \"student_loss\", \"kl\", \"top1_agreement\", \"dims\", "
+      "JSON:\n  {\"teacher_loss\", \"student_loss\", \"kl\", \"same_top\", \"dims\", "
       "\"state_bytes\",\n"
       "   \"steps\", \"skipped_steps\", \"seconds\", \"tokens_per_second\", "
       "\"attention_error\",\n"
-      "   \"controls\": [{\"name\", \"loss\", \"state_bytes\"}]}; losses in nats a token on "
+      "   \"controls\": [{\"name\", \"loss\", \"state_bytes\"}], \"fidelity\": as a text of dofla\n"
+      "   compare}; losses in nats a token on "
       "held-out text,\n"
       "   tokens_per_second of training, controls as in dofla evaluate");
   return {app, [options] { run(*options); }};

@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include "cli/controls_table.h"
+#include "cli/divergence_lines.h"
+#include "dofla/fidelity/fidelity_json.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/report/facts.h"
 #include "dofla/sensitivity/allocate.h"
@@ -23,19 +25,17 @@ std::vector<int64_t> keys_of(const DimensionPlan& plan) {
 }  // namespace
 
 std::string distill_table(const Checkpoint& teacher, const Distilled& result, double seconds) {
-  const Comparison& compared = result.comparison;
+  const Divergence& compared = result.comparison;
   const int64_t context = teacher.config().context;
   const int64_t kept = std::ranges::count_if(result.features.layers, &Features::empty);
   std::string text = fmt::format(
       "teacher        {:.4f} nats a token on {} held-out tokens\n"
       "student        {:.4f}  ({:+.4f})\n"
-      "KL             {:.4f}  from the teacher's distribution to the student's\n"
-      "agreement      {:.1f} % of the most likely tokens\n"
+      "{}"
       "features       {}, mean {:.1f} a head\n"
       "memory         {} a sequence, {}; the cache takes {} at {} tokens\n",
-      compared.teacher_loss, grouped(compared.tokens), compared.student_loss,
-      compared.student_loss - compared.teacher_loss, compared.kl, 100 * compared.top1_agreement,
-      fmt::join(result.plan.dims(), " "), result.plan.mean(),
+      compared.teacher_loss, grouped(compared.tokens), compared.loss, compared.added(),
+      divergence_lines(compared, 15), fmt::join(result.plan.dims(), " "), result.plan.mean(),
       with_bytes_unit(result.plan.state_bytes()),
       kept == 0 ? "whatever its length"
                 : fmt::format("and the cache of {} with softmax attention", counted(kept, "layer")),
@@ -44,8 +44,8 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
     text += fmt::format("exact keys     {} a key head, mean of each layer\n",
                         fmt::join(keys_of(result.plan), " "));
   text += fmt::format("layer error    {:.3f}  of each layer's attention output, relative\n",
-                      fmt::join(compared.attention_error, " "));
-  if (const auto layers = layers_worse_than_nothing(compared.attention_error); !layers.empty())
+                      fmt::join(result.attention_error, " "));
+  if (const auto layers = layers_worse_than_nothing(result.attention_error); !layers.empty())
     text +=
         fmt::format("               layer {}: an error above 1, worse than an output of zeros\n",
                     fmt::join(layers, ", "));
@@ -55,7 +55,7 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
         "  predicted    {:.3f}\n",
         fmt::join(result.added, " "),
         fmt::join(predicted_loss(*result.sensitivity, result.plan), " "));
-  text += controls_table(result.controls, {.loss = compared.student_loss,
+  text += controls_table(result.controls, {.loss = compared.loss,
                                            .teacher_loss = compared.teacher_loss,
                                            .state_bytes = result.plan.state_bytes()});
   text += fmt::format("training       {} steps of the {} loss, {} tokens/s; {:.0f} s in all\n",
@@ -71,17 +71,18 @@ std::string distill_table(const Checkpoint& teacher, const Distilled& result, do
 
 OrderedJson distill_json(const Distilled& result, double seconds) {
   OrderedJson json = {{"teacher_loss", result.comparison.teacher_loss},
-                      {"student_loss", result.comparison.student_loss},
+                      {"student_loss", result.comparison.loss},
                       {"kl", result.comparison.kl},
-                      {"top1_agreement", result.comparison.top1_agreement},
+                      {"same_top", result.comparison.same_top},
                       {"dims", result.plan.dims()},
                       {"state_bytes", result.plan.state_bytes()},
                       {"steps", result.steps()},
                       {"skipped_steps", result.history.skipped.size()},
                       {"seconds", seconds},
                       {"tokens_per_second", result.tokens_per_second()},
-                      {"attention_error", result.comparison.attention_error},
+                      {"attention_error", result.attention_error},
                       {"controls", controls_json(result.controls)}};
+  json["fidelity"] = dofla::to_json(result.comparison);
   if (result.plan.by == PlanUnit::kHead) json["heads"] = result.plan.heads;
   if (!result.plan.exact.empty()) json["keys"] = keys_of(result.plan);
   if (result.sensitivity) {

@@ -7,6 +7,8 @@
 #include "cli/command.h"
 #include "cli/controls_table.h"
 #include "cli/device_option.h"
+#include "cli/divergence_lines.h"
+#include "cli/evaluate_last_words.h"
 #include "cli/evaluate_recall.h"
 #include "cli/evaluate_tasks.h"
 #include "cli/exact_keys_option.h"
@@ -14,7 +16,8 @@
 #include "cli/progress_bar.h"
 #include "cli/usage_error.h"
 #include "dofla/core/error.h"
-#include "dofla/evaluate/compare.h"
+#include "dofla/fidelity/compare.h"
+#include "dofla/fidelity/fidelity_json.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
@@ -29,6 +32,7 @@ struct EvaluateArguments {
   TextArguments text;
   TaskArguments tasks;
   RecallArguments recall;
+  LastWordsArgument last_words;
   std::string teacher;
   ExactKeysOption exact;
   bool json = false;
@@ -51,12 +55,13 @@ void run_beside_teacher(const EvaluateArguments& options) {
   Transformer student = load_model(checkpoint, device);
   Transformer teacher = load_model(teacher_checkpoint, device);
   const FeatureSet features = is_linear(checkpoint) ? load_features(checkpoint) : FeatureSet();
-  Comparison result;
+  Compared compared;
   Controls controls;
   {
     ProgressBar bar;
     const Windows text = options.text.open(checkpoint, bar.progress());
-    result = compare(teacher, student, text.next, text.predicted_tokens, bar.progress());
+    compared =
+        compare(teacher, {&student}, text.next, text.predicted_tokens, bar.progress()).front();
     if (is_linear(checkpoint)) {
       text.rewind();
       controls = evaluate_controls(student, teacher, features, text.next, text.predicted_tokens,
@@ -65,25 +70,23 @@ void run_beside_teacher(const EvaluateArguments& options) {
   }
   checkpoint.require_unchanged();
   teacher_checkpoint.require_unchanged();
-  if (options.json)
-    return print_json({{"loss", result.student_loss},
-                       {"perplexity", std::exp(result.student_loss)},
-                       {"tokens", result.tokens},
-                       {"teacher_loss", result.teacher_loss},
-                       {"kl", result.kl},
-                       {"top1_agreement", result.top1_agreement},
-                       {"attention_error", result.attention_error},
-                       {"controls", controls_json(controls)}});
+  const Divergence result = divergence_of(compared.windows);
+  const std::vector<double> attention_error = layer_errors(compared);
+  if (options.json) {
+    OrderedJson json = dofla::to_json(result);
+    json["attention_error"] = attention_error;
+    json["controls"] = controls_json(controls);
+    return print_json(json);
+  }
   print(fmt::format(
       "loss         {:.4f} nats a token, teacher {:.4f}\n"
       "perplexity   {:.2f}\n"
-      "KL           {:.4f} from the teacher's distribution to the model's\n"
-      "agreement    {:.1f} % of the most likely tokens\n"
+      "{}"
       "layer error  {:.3f} of each layer's attention output, relative\n"
       "tokens       {} predicted\n",
-      result.student_loss, result.teacher_loss, std::exp(result.student_loss), result.kl,
-      100 * result.top1_agreement, fmt::join(result.attention_error, " "), grouped(result.tokens)));
-  print(controls_table(controls, {.loss = result.student_loss,
+      result.loss, result.teacher_loss, result.perplexity(), divergence_lines(result, 13),
+      fmt::join(attention_error, " "), grouped(result.tokens)));
+  print(controls_table(controls, {.loss = result.loss,
                                   .teacher_loss = result.teacher_loss,
                                   .state_bytes = state_bytes(features, checkpoint.config())}));
 }
@@ -104,6 +107,8 @@ Transformer load(const Checkpoint& checkpoint, const EvaluateArguments& options)
 void run(const EvaluateArguments& options) {
   if (options.tasks.given())
     return options.tasks.run(options.model.folder(), options.device.get(), options.json);
+  if (options.last_words.given())
+    return options.last_words.run(options.model.folder(), options.device.get(), options.json);
   if (options.recall.given())
     return options.recall.run(options.model.folder(), options.teacher, options.device.get(),
                               options.text, options.json);
@@ -147,8 +152,10 @@ Command add_evaluate(CLI::App& program) {
           ->type_name("MODEL");
   options->tasks.add(*app);
   options->recall.add(*app);
+  options->last_words.add(*app);
   options->exact.add(*app, "is forgotten\n(left out: a softmax model keeps all)", nullptr,
-                     {teacher, app->get_option("--task"), app->get_option("--recall")});
+                     {teacher, app->get_option("--task"), app->get_option("--recall"),
+                      app->get_option("--last-words")});
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
@@ -164,24 +171,37 @@ Command add_evaluate(CLI::App& program) {
       "features\n"
       "is worth.\n\n"
       "A question of a task is answered by the candidate with the highest log-likelihood, summed\n"
-      "(acc) or divided by its number of characters (acc_norm). Prompts: docs/tasks.md.\n\n"
+      "(acc) or divided by its number of characters (acc_norm). With --letters the options stand\n"
+      "in the prompt, once in every rotation: acc is over all of them, \"as published\" is that "
+      "of\n"
+      "the file's order, \"same option\" the share of questions whose answer does not change.\n"
+      "Prompts: docs/tasks.md.\n\n"
+      "A last word is said if each of its tokens is the likeliest; its perplexity is a word's.\n\n"
       "--recall asks by generation for a four-digit number that stood so many tokens before the\n"
-      "question, among the numbers of other things (\"confused\": one of these was answered), and\n"
+      "question, among the numbers of other things (\"confused\": one of these was answered), or\n"
+      "that stands alone in the text, at a depth of 0 (its beginning) to 1 (the needle), and\n"
       "shows how well the model predicts a random sequence of so many tokens when it comes again\n"
       "(induction). Protocol: docs/recall.md.\n\n"
       "Example:\n  dofla evaluate path/to/gpt2 --data valid.jsonl.zst --sequences 64\n"
       "  dofla evaluate path/to/gpt2 --task piqa --task arc_easy --task-data path/to/tasks\n"
       "  dofla evaluate student --recall --teacher path/to/gpt2 --distances 128,256,512\n\n"
       "JSON:\n  {\"loss\", \"perplexity\", \"tokens\", \"sequences\": [{\"tokens\", \"loss\"}]}\n"
-      "  With --teacher instead of sequences: \"teacher_loss\", \"kl\", \"top1_agreement\",\n"
-      "  \"attention_error\" (one a layer), \"controls\": [{\"name\", \"loss\", \"state_bytes\"}]\n"
-      "  (name: exact-keys, features, window or cache). With --task: {\"tasks\": [{\"task\", "
+      "  With --teacher instead of sequences what dofla compare has of a text: \"teacher_loss\", "
+      "\"kl\",\n"
+      "  \"same_top\", ..., and \"attention_error\" (one a layer), \"controls\": [{\"name\", "
+      "\"loss\",\n"
+      "  \"state_bytes\"}] (name: exact-keys, features, window or cache). With --task: {\"tasks\": "
+      "[{\"task\", "
       "\"split\",\n"
       "  \"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", \"acc_norm_stderr\", "
       "\"truncated\",\n"
-      "  \"not_finite\"}]}. With --recall: {\"recall\": [{\"distance\", \"questions\", \"exact\",\n"
-      "  \"confused\", \"chance\"}], \"induction\": [{\"distance\", \"accuracy\"}]}, where exact "
-      "and\n"
+      "  \"not_finite\"}]}, with --letters \"asked\", \"unanswered\", \"acc\", \"as_published\",\n"
+      "  \"same_option\", \"chance\". With --last-words: {\"words\", \"acc\", \"acc_stderr\",\n"
+      "  \"loss\", \"perplexity\", \"truncated\"}.\n"
+      "  With --recall: {\"recall\": [{\"distance\", \"questions\", \"exact\", \"confused\",\n"
+      "  \"chance\"}], \"needle\": [{\"length\", \"depth\", \"questions\", \"exact\", "
+      "\"chance\"}],\n"
+      "  \"induction\": [{\"distance\", \"accuracy\", \"chance\"}]}, where exact and\n"
       "  confused count questions; with --teacher also \"teacher_exact\", \"teacher_confused\",\n"
       "  \"teacher_accuracy\". A loss that is not finite is an error.");
   return {app, [options] { run(*options); }};

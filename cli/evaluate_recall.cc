@@ -8,11 +8,19 @@
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "dofla/core/error.h"
+#include "dofla/evaluate/answers_json.h"
 #include "dofla/evaluate/recall.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
 namespace {
+
+template <class Value>
+std::vector<Value> each_once(std::vector<Value> values) {
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
 
 // The result of a distance; nothing where that did not fit.
 template <class Result>
@@ -21,7 +29,8 @@ const Result* find(const std::vector<Result>& results, int64_t distance) {
   return found == results.end() ? nullptr : &*found;
 }
 
-std::string share(const RecallResult* result, int64_t RecallResult::*count) {
+template <class Result>
+std::string share(const Result* result, int64_t Result::*count) {
   if (result == nullptr) return "–";
   const auto part = static_cast<double>(result->*count),
              all = static_cast<double>(result->questions);
@@ -32,26 +41,34 @@ std::string share(const InductionResult* result) {
   return result == nullptr ? "–" : fmt::format("{:.1f} %", 100 * result->accuracy);
 }
 
-OrderedJson to_json(const RecallReport& report, const std::optional<RecallReport>& teacher) {
-  OrderedJson recall = OrderedJson::array(), induction = OrderedJson::array();
-  for (const RecallResult& row : report.recall) {
-    recall.push_back({{"distance", row.distance},
-                      {"questions", row.questions},
-                      {"exact", row.exact},
-                      {"confused", row.confused},
-                      {"chance", row.chance}});
-    if (!teacher) continue;
-    const RecallResult* beside = find(teacher->recall, row.distance);
-    recall.back()["teacher_exact"] = beside ? OrderedJson(beside->exact) : OrderedJson();
-    recall.back()["teacher_confused"] = beside ? OrderedJson(beside->confused) : OrderedJson();
+// The same length and depth.
+const NeedleResult* find(const std::vector<NeedleResult>& results, const NeedleResult& like) {
+  const auto found = std::ranges::find_if(results, [&](const NeedleResult& result) {
+    return result.length == like.length && result.depth == like.depth;
+  });
+  return found == results.end() ? nullptr : &*found;
+}
+
+// A figure of the teacher, or null where it has none.
+template <class Result, class Value>
+OrderedJson beside(const Result* result, Value Result::*value) {
+  return result == nullptr ? OrderedJson() : OrderedJson(result->*value);
+}
+
+OrderedJson recall_json(const RecallReport& report, const std::optional<RecallReport>& teacher) {
+  OrderedJson json = to_json(report);
+  for (size_t i = 0; teacher && i < report.recall.size(); ++i) {
+    const RecallResult* row = find(teacher->recall, report.recall[i].distance);
+    json["recall"][i]["teacher_exact"] = beside(row, &RecallResult::exact);
+    json["recall"][i]["teacher_confused"] = beside(row, &RecallResult::confused);
   }
-  for (const InductionResult& row : report.induction) {
-    induction.push_back({{"distance", row.distance}, {"accuracy", row.accuracy}});
-    if (!teacher) continue;
-    const InductionResult* beside = find(teacher->induction, row.distance);
-    induction.back()["teacher_accuracy"] = beside ? OrderedJson(beside->accuracy) : OrderedJson();
-  }
-  return {{"recall", std::move(recall)}, {"induction", std::move(induction)}};
+  for (size_t i = 0; teacher && i < report.needle.size(); ++i)
+    json["needle"][i]["teacher_exact"] =
+        beside(find(teacher->needle, report.needle[i]), &NeedleResult::exact);
+  for (size_t i = 0; teacher && i < report.induction.size(); ++i)
+    json["induction"][i]["teacher_accuracy"] =
+        beside(find(teacher->induction, report.induction[i].distance), &InductionResult::accuracy);
+  return json;
 }
 
 void print_recall_line(const std::string& who, int64_t distance, const RecallReport& report) {
@@ -71,6 +88,21 @@ void print_table(const std::vector<int64_t>& distances, const RecallReport& repo
     if (!find(report.recall, distance) && !find(report.induction, distance)) continue;
     print_recall_line("this", distance, report);
     if (teacher) print_recall_line("teacher", distance, *teacher);
+  }
+}
+
+void print_needles(const RecallReport& report, const std::optional<RecallReport>& teacher) {
+  if (report.needle.empty()) return;
+  print(fmt::format("\n{:>8}  {:>5}  {:<7}  {:>9}  {:>7}  {:>6}\n", "needle in", "depth", "model",
+                    "questions", "exact", "chance"));
+  const auto print_line = [](const char* who, const NeedleResult& row, const NeedleResult* result) {
+    print(fmt::format("{:>9}  {:>5}  {:<7}  {:>9}  {:>7}  {:>4.2f} %\n", row.length, row.depth, who,
+                      grouped(row.questions), share(result, &NeedleResult::exact),
+                      100 * row.chance));
+  };
+  for (const NeedleResult& row : report.needle) {
+    print_line("this", row, &row);
+    if (teacher) print_line("teacher", row, find(teacher->needle, row));
   }
 }
 
@@ -105,6 +137,13 @@ void RecallArguments::add(CLI::App& app) {
       ->check(whole_between(1, 1 << 24))
       ->needs(recall)
       ->capture_default_str();
+  app.add_option("--depths", depths_,
+                 "of a single number in a text of that length: 0 at its beginning")
+      ->type_name("X,X")
+      ->delimiter(',')
+      ->check(real_between(0, 1))
+      ->needs(recall)
+      ->capture_default_str();
   add_number(app, "--questions", questions_, "questions at each distance", "N",
              whole_between(1, 1 << 24))
       ->needs(recall)
@@ -116,9 +155,8 @@ void RecallArguments::add(CLI::App& app) {
 
 void RecallArguments::run(const fs::path& model_folder, const std::string& teacher_folder,
                           const Device& device, const TextArguments& text, bool json) const {
-  std::vector<int64_t> distances = distances_;
-  std::ranges::sort(distances);
-  distances.erase(std::unique(distances.begin(), distances.end()), distances.end());
+  const std::vector<int64_t> distances = each_once(distances_);
+  const std::vector<double> depths = each_once(depths_);
 
   const Checkpoint checkpoint(model_folder);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
@@ -129,24 +167,25 @@ void RecallArguments::run(const fs::path& model_folder, const std::string& teach
       questions_, longest, seed_);
   const auto measure = [&](const Transformer& which) {
     ProgressBar bar;
-    return evaluate_recall(which, tokenizer, prompts, distances, bar.progress());
+    return evaluate_recall(which, tokenizer, prompts, distances, depths, bar.progress());
   };
-  std::optional<RecallReport> beside;
+  std::optional<RecallReport> teacher_report;
   if (!teacher_folder.empty()) {
     const Checkpoint teacher_checkpoint(teacher_folder);
     const Transformer teacher = load_model(teacher_checkpoint, device);
     if (teacher.config().vocabulary != model.config().vocabulary)
       fail("cannot compare: the teacher has a vocabulary of {}, the model of {}",
            teacher.config().vocabulary, model.config().vocabulary);
-    beside = measure(teacher);
+    teacher_report = measure(teacher);
     teacher_checkpoint.require_unchanged();
-    remark_on_missing("teacher's ", distances, *beside, teacher.most_tokens());
+    remark_on_missing("teacher's ", distances, *teacher_report, teacher.most_tokens());
   }
   const RecallReport report = measure(model);
   checkpoint.require_unchanged();
   remark_on_missing("", distances, report, model.most_tokens());
-  if (json) return print_json(to_json(report, beside));
-  print_table(distances, report, beside);
+  if (json) return print_json(recall_json(report, teacher_report));
+  print_table(distances, report, teacher_report);
+  print_needles(report, teacher_report);
 }
 
 }  // namespace dofla::cli

@@ -1,5 +1,5 @@
 // The part of `dofla evaluate` that asks for what stood in the prompt: --recall, --distances,
-// --questions, --seed.
+// --depths, --questions, --seed.
 #pragma once
 
 #include <string>
@@ -22,6 +22,7 @@ class RecallArguments {
  private:
   bool given_ = false;
   std::vector<int64_t> distances_ = {128, 256, 512, 1024, 1900};
+  std::vector<double> depths_ = {0, 0.5, 1};
   int64_t questions_ = 50;
   uint64_t seed_ = 0;
 };

@@ -1,6 +1,8 @@
-// The part of `dofla evaluate` that answers questions: --task, --task-data, --split, --limit.
+// The part of `dofla evaluate` that answers questions: --task, --task-data, --split, --limit,
+// --letters.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 
 #include "dofla/core/device.h"
 #include "dofla/core/file.h"
+#include "dofla/evaluate/answers.h"
 
 namespace dofla::cli {
 
@@ -21,6 +24,7 @@ class TaskArguments {
   std::vector<std::string> names_;
   std::string data_, split_;
   int64_t limit_ = 0;  // 0: all questions
+  std::optional<AnswerBy> letters_;
 };
 
 }  // namespace dofla::cli

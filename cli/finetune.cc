@@ -175,7 +175,8 @@ Command add_finetune(CLI::App& program) {
       "   kept is the number of the epoch, 0 if all were worse than before training. On text:\n"
       "   {\"train_windows\",\n"
       "   \"held_out_windows\", \"steps\", \"skipped_steps\", \"before\": {\"held_out_loss\"},\n"
-      "   \"epochs\": [{\"loss\", \"held_out_loss\"}], \"kept\", \"seconds\"}");
+      "   \"epochs\": [{\"loss\", \"held_out_loss\"}], \"kept\", \"seconds\"}, with --teacher\n"
+      "   also \"fidelity\": as a text of dofla compare");
   return {app, [options] { run(*options); }};
 }
 

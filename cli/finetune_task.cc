@@ -2,6 +2,7 @@
 
 #include "cli/finetune.h"
 #include "cli/task_results.h"
+#include "dofla/evaluate/answers_json.h"
 #include "dofla/evaluate/tasks.h"
 #include "dofla/linear/linear_model.h"
 
@@ -21,14 +22,14 @@ OrderedJson to_json(const std::string& task, const Questions& train, const Finet
   OrderedJson epochs = OrderedJson::array();
   for (size_t i = 0; i < result.epochs.size(); ++i) {
     epochs.push_back({{"loss", tuned.loss(i)}});
-    epochs.back().update(accuracy_json(result.epochs[i].answers));
+    epochs.back().update(to_json(result.epochs[i].answers));
   }
   return {{"task", task},
           {"train_questions", train.count()},
           {"train_truncated", train.truncated()},
           {"steps", result.loss.size()},
           {"skipped_steps", result.skipped()},
-          {"before", accuracy_json(result.before.answers)},
+          {"before", to_json(result.before.answers)},
           {"epochs", std::move(epochs)},
           {"kept", result.kept},
           {"seconds", tuned.seconds}};

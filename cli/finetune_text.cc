@@ -1,9 +1,12 @@
 #include <limits>
 
+#include "cli/divergence_lines.h"
 #include "cli/finetune.h"
 #include "cli/progress_bar.h"
 #include "dofla/core/error.h"
 #include "dofla/evaluate/next_token.h"
+#include "dofla/fidelity/compare.h"
+#include "dofla/fidelity/fidelity_json.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/finite.h"
 #include "dofla/pipeline.h"
@@ -28,6 +31,20 @@ void require_same_vocabulary(const Checkpoint& student, const Transformer& teach
   if (found != expected)
     fail("{}: a vocabulary of {}, that of {} has {}: a teacher has the tokens of its student",
          teacher_folder, found, student.folder().string(), expected);
+}
+
+// How far the model that was kept is from its teacher on the held-out windows; nothing where a loss
+// is not finite.
+std::optional<Divergence> compare_with(const Transformer& teacher, const Transformer& model,
+                                       const std::vector<TokenIds>& held_out,
+                                       const Progress& progress) {
+  const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
+  try {
+    return divergence_of(
+        compare(teacher, {&model}, each_of(held_out), tokens, progress).front().windows);
+  } catch (const NotFinite&) {
+    return std::nullopt;
+  }
 }
 
 OrderedJson to_json(const DistillText& text, const Finetuned& tuned) {
@@ -121,8 +138,21 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   const Finetuned tuned = finetune_and_write(arguments, checkpoint, model,
                                              lessons_of(text.train, teacher ? &*teacher : nullptr),
                                              job, text_.files(), judge);
-  if (arguments.json) return print_json(to_json(text, tuned));
+  std::optional<Divergence> divergence;
+  if (teacher) {
+    ProgressBar bar;
+    divergence = compare_with(*teacher, model, text.held_out, bar.progress());
+  }
+  if (arguments.json) {
+    OrderedJson json = to_json(text, tuned);
+    if (divergence) json["fidelity"] = dofla::to_json(*divergence);
+    return print_json(json);
+  }
   print_table(text, job, tuned);
+  if (divergence)
+    print(fmt::format("{:<12}{:.4f} nats a token held out, the student {:+.4f}\n", "teacher",
+                      divergence->teacher_loss, divergence->added()) +
+          divergence_lines(*divergence, 12));
   remark_on_kept(arguments, tuned);
 }
 

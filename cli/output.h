@@ -7,13 +7,11 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "dofla/core/bytes.h"
+#include "dofla/core/json.h"
 
 namespace dofla::cli {
-
-using OrderedJson = nlohmann::ordered_json;  // fields in the order in which they are set
 
 // Writes and flushes. Throws Error if not everything could be written.
 void print(std::string_view text);

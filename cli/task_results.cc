@@ -32,16 +32,6 @@ std::string percent(const Accuracy& accuracy) {
   return fmt::format("{:.1f} ± {:.1f} %", 100 * accuracy.mean, 100 * accuracy.standard_error);
 }
 
-OrderedJson accuracy_json(const TaskResult& result) {
-  return {{"questions", result.questions},
-          {"acc", result.acc.mean},
-          {"acc_stderr", result.acc.standard_error},
-          {"acc_norm", result.acc_norm.mean},
-          {"acc_norm_stderr", result.acc_norm.standard_error},
-          {"truncated", result.truncated},
-          {"not_finite", result.not_finite}};
-}
-
 void remark_on_truncated(const std::string& what, int64_t questions, int64_t context) {
   if (questions > 0)
     remark(fmt::format("{}: {} longer than the model's context of {} tokens: cut on the left", what,

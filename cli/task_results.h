@@ -1,5 +1,5 @@
-// What the commands that answer questions have in common: names of tasks on the command line,
-// accuracies in tables and in JSON.
+// What the commands that answer questions have in common: names of tasks on the command line, and
+// accuracies in tables.
 #pragma once
 
 #include <string>
@@ -15,9 +15,6 @@ CLI::Validator task_name();  // one of those that task_names() lists
 std::string task_names();    // "piqa, logiqa, …"
 
 std::string percent(const Accuracy& accuracy);  // "52.3 ± 1.2 %"
-
-// {"questions", "acc", "acc_stderr", "acc_norm", "acc_norm_stderr", "truncated", "not_finite"}
-OrderedJson accuracy_json(const TaskResult& result);
 
 // A line each on questions that were cut and on scores that are not finite, if there are any.
 void remark_on(const std::string& task, const TaskResult& result, int64_t context);

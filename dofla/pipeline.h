@@ -12,8 +12,8 @@
 #include "dofla/distill/recipe.h"
 #include "dofla/distill/train.h"
 #include "dofla/dof/measure.h"
-#include "dofla/evaluate/compare.h"
 #include "dofla/evaluate/controls.h"
+#include "dofla/fidelity/divergence.h"
 #include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/sensitivity/measure.h"
@@ -100,8 +100,9 @@ struct Distilled {
   // What the losses of the history cannot fall below, a number a curve (docs/distill.md, "The
   // floor"); empty where that is 0.
   std::vector<double> floor;
-  Comparison comparison;  // on the held-out text
-  Controls controls;      // there too: what the student has to beat
+  Divergence comparison;                // with the teacher, on the held-out text
+  std::vector<double> attention_error;  // there too, a number a layer: layer_errors()
+  Controls controls;                    // there too: what the student has to beat
   // What every layer alone adds to the loss on held-out text, beside predicted_loss(); where the
   // sensitivity was measured.
   std::vector<double> added;

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     const dofla::Distilled result = dofla::distill(teacher, text, options);
     dofla::write_student(argv[3], teacher, result);
     std::printf("teacher %.3f, student %.3f nats a token\n", result.comparison.teacher_loss,
-                result.comparison.student_loss);
+                result.comparison.loss);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "distill: %s\n", error.what());
     return 1;

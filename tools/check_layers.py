@@ -11,8 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-STAGES = ["data", "dof", "plan", "linear", "distill", "train", "generate", "evaluate", "sensitivity",
-          "report"]
+STAGES = ["data", "dof", "plan", "linear", "distill", "train", "generate", "evaluate", "fidelity",
+          "sensitivity", "report"]
 
 # What each layer may include besides itself.
 ALLOWED = {

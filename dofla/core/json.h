@@ -12,6 +12,7 @@
 namespace dofla {
 
 using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // fields in the order in which they are set
 
 // Parses strict UTF-8 JSON nested at most 64 deep, no key twice in one object. Throws Error
 // "where: …".

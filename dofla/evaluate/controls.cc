@@ -53,10 +53,6 @@ struct Contender {
   };
 };
 
-bool keeps_softmax(const FeatureSet& features, size_t layer) {
-  return features.layers[layer].empty() && exact_keys_of(features.exact, layer).empty();
-}
-
 // The student with one of its parts cut wherever a layer has both.
 void add_halves(Transformer& student, const FeatureSet& features,
                 std::vector<Contender>& contenders) {
@@ -78,8 +74,7 @@ void add_rivals(const Transformer& student, Transformer& teacher, const FeatureS
                 std::vector<Contender>& contenders, std::vector<std::string>& left_out) {
   const ModelConfig& config = teacher.config();
   const int64_t bytes = state_bytes(features, student.config());
-  int64_t layers = 0;  // without softmax attention
-  for (size_t i = 0; i < features.layers.size(); ++i) layers += keeps_softmax(features, i) ? 0 : 1;
+  const int64_t layers = config.layers - growing_layers(features, config);  // with a fixed state
   if (layers == 0) return;
   for (int64_t i = 0; i < config.layers; ++i)
     if (!teacher.attention(i).grows()) {

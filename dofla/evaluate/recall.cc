@@ -1,21 +1,32 @@
 #include "dofla/evaluate/recall.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "dofla/core/error.h"
 #include "dofla/core/random.h"
+#include "dofla/evaluate/likeliest.h"
 #include "dofla/generate/generate.h"
-#include "dofla/model/finite.h"
-#include "dofla/ops/sampling.h"
 
 namespace dofla {
 namespace {
 
 // A space, four digits, each a token of its own, and one that shows that the number has ended.
 constexpr int64_t kAnswerTokens = 6;
-constexpr int64_t kSideBySide = 16;       // prompts continued at a time
 constexpr uint64_t kRandomSequences = 4;  // that are read twice, at each distance
-constexpr int64_t kInductionRows = 64;    // logits of so many tokens exist at a time
+
+std::vector<RecallAnswer> ask(const Transformer& model, const Tokenizer& tokenizer,
+                              const std::vector<RecallQuestion>& questions,
+                              const Progress& progress) {
+  std::vector<TokenIds> prompts;
+  for (const RecallQuestion& question : questions) prompts.push_back(question.prompt);
+  const std::vector<TokenIds> drawn = generate_greedily(model, prompts, kAnswerTokens, progress);
+  std::vector<RecallAnswer> answers;
+  for (size_t i = 0; i < questions.size(); ++i)
+    answers.push_back(judge_answer(tokenizer.decode(drawn[i]), questions[i].facts));
+  return answers;
+}
 
 }  // namespace
 
@@ -44,8 +55,11 @@ int64_t longest_recall(const Transformer& model, const std::vector<int64_t>& dis
     if (recall_fits(model, distance)) longest = std::max(longest, distance);
   const int64_t possible = model.most_tokens() + 1 - kAnswerTokens - RecallPrompts::kRest;
   if (longest == 0 && possible > 0)
-    fail("no distance fits the model's context of {} tokens: the longest that does is {}",
-         model.most_tokens(), possible);
+    fail("no distance fits the model's context of {} tokens, where {}: the longest that does is {}",
+         model.most_tokens(),
+         model.weights().position_embedding.defined() ? "its learnt positions end"
+                                                      : "the cache of its softmax attention ends",
+         possible);
   if (longest == 0)
     fail(
         "the model's context of {} tokens is too short to ask for anything: that takes {} at least",
@@ -56,25 +70,31 @@ int64_t longest_recall(const Transformer& model, const std::vector<int64_t>& dis
 RecallResult measure_recall(const Transformer& model, const Tokenizer& tokenizer,
                             const RecallPrompts& prompts, int64_t distance,
                             const Progress& progress) {
-  RecallResult result = {.distance = distance, .chance = 1.0 / RecallPrompts::kFacts};
-  while (result.questions < prompts.questions()) {
-    const int64_t end = std::min(result.questions + kSideBySide, prompts.questions());
-    std::vector<RecallQuestion> questions;
-    std::vector<TokenIds> batch;
-    for (int64_t i = result.questions; i < end; ++i) {
-      questions.push_back(prompts.question(i, distance));
-      batch.push_back(questions.back().prompt);
-    }
-    const std::vector<TokenIds> answers = generate_greedily(model, batch, kAnswerTokens);
-    for (size_t i = 0; i < questions.size(); ++i) {
-      const std::vector<Fact>& facts = questions[i].facts;
-      const RecallAnswer answer = judge_answer(tokenizer.decode(answers[i]), facts);
-      result.exact += answer == RecallAnswer::kExact;
-      result.confused += answer == RecallAnswer::kConfused;
-    }
-    result.questions = end;
-    report(progress, {"recall", result.questions, prompts.questions(), "questions"});
+  std::vector<RecallQuestion> questions;
+  for (int64_t i = 0; i < prompts.questions(); ++i)
+    questions.push_back(prompts.question(i, distance));
+  RecallResult result = {.distance = distance,
+                         .questions = prompts.questions(),
+                         .chance = 1.0 / RecallPrompts::kFacts};
+  for (const RecallAnswer answer : ask(model, tokenizer, questions, progress)) {
+    result.exact += answer == RecallAnswer::kExact;
+    result.confused += answer == RecallAnswer::kConfused;
   }
+  return result;
+}
+
+NeedleResult measure_needle(const Transformer& model, const Tokenizer& tokenizer,
+                            const RecallPrompts& prompts, int64_t length, double depth,
+                            const Progress& progress) {
+  std::vector<RecallQuestion> questions;
+  for (int64_t i = 0; i < prompts.questions(); ++i)
+    questions.push_back(prompts.needle(i, length, depth));
+  NeedleResult result = {.length = length,
+                         .depth = depth,
+                         .questions = prompts.questions(),
+                         .chance = 1.0 / RecallPrompts::kNumbers};
+  for (const RecallAnswer answer : ask(model, tokenizer, questions, progress))
+    result.exact += answer == RecallAnswer::kExact;
   return result;
 }
 
@@ -102,29 +122,28 @@ InductionResult measure_induction(const Transformer& model, const std::vector<To
     const Tensor ids = to_tensor({sequence.begin(), sequence.end() - 1});
     const int64_t tokens = ids.size(1);
     const Tensor hidden = model.forward(ids).reshape({tokens, model.config().width});
-    for (int64_t begin = tokens - distance; begin < tokens; begin += kInductionRows) {
-      const int64_t end = std::min(begin + kInductionRows, tokens);
-      const Tensor logits = model.logits(hidden.slice(begin, end)).to(Device());
-      if (!all_finite(logits)) fail_not_finite(model, ids, "the next token's distribution");
-      const auto vocabulary = static_cast<size_t>(logits.size(1));
-      for (int64_t row = begin; row < end; ++row) {
-        const float* at = logits.data<float>() + (row - begin) * logits.size(1);
-        const auto likeliest = static_cast<int64_t>(likeliest_token({at, vocabulary}));
-        right += likeliest == sequence[static_cast<size_t>(row) + 1];
-      }
-    }
+    const TokenIds likeliest =
+        likeliest_tokens(model, hidden.slice(tokens - distance, tokens), ids);
+    right += std::inner_product(likeliest.begin(), likeliest.end(), sequence.end() - distance,
+                                int64_t{0}, std::plus<>(), std::equal_to<>());
   }
   const int64_t predicted = std::ssize(sequences) * distance;
-  return {distance, static_cast<double>(right) / static_cast<double>(predicted)};
+  return {.distance = distance,
+          .accuracy = static_cast<double>(right) / static_cast<double>(predicted),
+          .chance = 1 / static_cast<double>(model.config().vocabulary)};
 }
 
 RecallReport evaluate_recall(const Transformer& model, const Tokenizer& tokenizer,
                              const RecallPrompts& prompts, const std::vector<int64_t>& distances,
-                             const Progress& progress) {
+                             const std::vector<double>& depths, const Progress& progress) {
   RecallReport result;
   for (const int64_t distance : distances) {
-    if (distance <= prompts.longest_distance() && recall_fits(model, distance))
+    if (distance <= prompts.longest_distance() && recall_fits(model, distance)) {
       result.recall.push_back(measure_recall(model, tokenizer, prompts, distance, progress));
+      for (const double depth : depths)
+        result.needle.push_back(measure_needle(model, tokenizer, prompts,
+                                               RecallPrompts::tokens(distance), depth, progress));
+    }
     if (!induction_fits(model, tokenizer, distance)) continue;
     std::vector<TokenIds> sequences;
     for (uint64_t i = 0; i < kRandomSequences; ++i)

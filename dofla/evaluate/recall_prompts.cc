@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "dofla/core/error.h"
-#include "dofla/core/random.h"
 
 namespace dofla {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::array kThings = {"lamp",   "door",  "box",   "boat",  "clock", "c
                                 "bridge", "table", "stone", "house", "horse", "ring"};
 
 // Numbers that ordinary text seldom has: years lie below.
-constexpr uint64_t kLeastNumber = 2100, kNumbers = 10000 - kLeastNumber;
+constexpr uint64_t kLeastNumber = 10000 - RecallPrompts::kNumbers;
 
 void append(TokenIds& ids, const TokenIds& more) {
   ids.insert(ids.end(), more.begin(), more.end());
@@ -35,7 +35,7 @@ std::vector<Fact> draw_facts(Random& random) {
   draw_to_front(things, RecallPrompts::kFacts, random);
   std::vector<Fact> facts;
   while (facts.size() < RecallPrompts::kFacts) {
-    const std::string number = std::to_string(kLeastNumber + random.below(kNumbers));
+    const std::string number = std::to_string(kLeastNumber + random.below(RecallPrompts::kNumbers));
     const auto same = [&](const Fact& fact) { return fact.number == number; };
     if (std::ranges::any_of(facts, same)) continue;
     const size_t i = facts.size();
@@ -129,17 +129,23 @@ RecallPrompts::RecallPrompts(Tokenizer tokenizer, TokenIds text, int64_t questio
         text_.size(), most, longest_distance, questions);
 }
 
-RecallQuestion RecallPrompts::question(int64_t index, int64_t distance) const {
+RecallPrompts::Asked RecallPrompts::ask(int64_t index, Random& random) const {
   require(index >= 0 && index < questions_, "recall: question {} of {}", index, questions_);
+  Asked result = {draw_facts(random), {}, {}};
+  const Fact& fact = result.facts[0];
+  result.sentence = encode_within_text(tokenizer_, sentence_of(fact));
+  result.question = encode_within_text(tokenizer_, question_about(fact));
+  if (result.question.size() >= result.sentence.size() ||
+      !std::equal(result.question.begin(), result.question.end(), result.sentence.begin()))
+    fail("the tokenizer joins the number to what stands before it in \"{}\"", sentence_of(fact));
+  return result;
+}
+
+RecallQuestion RecallPrompts::question(int64_t index, int64_t distance) const {
   require(distance > 0 && distance <= longest_distance_,
           "recall: a distance of {}, expected 1 to {}", distance, longest_distance_);
   Random random(seed_, static_cast<uint64_t>(index));
-  const std::vector<Fact> facts = draw_facts(random);
-  const TokenIds asked = encode_within_text(tokenizer_, sentence_of(facts[0]));
-  const TokenIds ending = encode_within_text(tokenizer_, question_about(facts[0]));
-  if (ending.size() >= asked.size() || !std::equal(ending.begin(), ending.end(), asked.begin()))
-    fail("the tokenizer joins the number to what stands before it in \"{}\"",
-         sentence_of(facts[0]));
+  const auto [facts, asked, ending] = ask(index, random);
 
   Stretch before = {kRest - std::ssize(beginning_) - std::ssize(asked) - std::ssize(ending)};
   Stretch after = {distance};
@@ -159,6 +165,27 @@ RecallQuestion RecallPrompts::question(int64_t index, int64_t distance) const {
   after.write(text, random, prompt);
   append(prompt, ending);
   return {std::move(prompt), facts};
+}
+
+RecallQuestion RecallPrompts::needle(int64_t index, int64_t length, double depth) const {
+  require(length > 0 && length <= tokens(longest_distance_),
+          "recall: a prompt of {} tokens, expected up to {}", length, tokens(longest_distance_));
+  require(depth >= 0 && depth <= 1, "recall: a depth of {}, expected 0 to 1", depth);
+  Random random(seed_, static_cast<uint64_t>(index));
+  const auto [facts, asked, ending] = ask(index, random);
+  const int64_t text_tokens =
+      length - std::ssize(beginning_) - std::ssize(asked) - std::ssize(ending);
+  if (text_tokens < 0)
+    fail("a fact of {} tokens and its question do not fit into a prompt of {}: take longer ones",
+         asked.size(), length);
+  const auto before = std::lround(depth * static_cast<double>(text_tokens));
+  const auto text = text_.begin() + index * tokens(longest_distance_);
+  TokenIds prompt = beginning_;
+  prompt.insert(prompt.end(), text, text + before);
+  append(prompt, asked);
+  prompt.insert(prompt.end(), text + before, text + text_tokens);
+  append(prompt, ending);
+  return {std::move(prompt), {facts[0]}};
 }
 
 }  // namespace dofla

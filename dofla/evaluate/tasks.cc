@@ -95,36 +95,6 @@ size_t best_of(const std::vector<double>& scores) {
   return static_cast<size_t>(std::ranges::max_element(scores) - scores.begin());
 }
 
-Accuracy accuracy(int64_t right, int64_t questions) {
-  const auto n = static_cast<double>(questions);
-  const double mean = static_cast<double>(right) / n;
-  return {mean, std::sqrt(mean * (1 - mean) / (n - 1))};
-}
-
-struct Tally {
-  TaskResult result = {};
-  int64_t right = 0, right_norm = 0;
-
-  void add(const EncodedQuestion& question, std::vector<double> scores) {
-    const auto gold = static_cast<size_t>(question.gold);
-    if (std::ranges::all_of(scores, [](double score) { return std::isfinite(score); })) {
-      right += best_of(scores) == gold;
-      for (size_t i = 0; i < scores.size(); ++i)
-        scores[i] /= static_cast<double>(question.candidates[i].characters);
-      right_norm += best_of(scores) == gold;
-    } else {
-      ++result.not_finite;
-    }
-    result.truncated += question.truncated;
-    ++result.questions;
-  }
-  TaskResult finished() {
-    result.acc = accuracy(right, result.questions);
-    result.acc_norm = accuracy(right_norm, result.questions);
-    return result;
-  }
-};
-
 }  // namespace
 
 std::vector<double> score_candidates(const Transformer& model, const EncodedQuestion& question) {
@@ -167,28 +137,53 @@ std::vector<std::vector<double>> score_candidates(const Transformer& model, Ques
                           cross_entropy(rows, model.weights().head, targets).to(Device()));
 }
 
-TaskResult evaluate_task(const Transformer& model, const std::vector<EncodedQuestion>& questions,
-                         const Progress& progress) {
-  require(!questions.empty(), "evaluate_task: no question given");
+std::vector<std::vector<double>> score_questions(const Transformer& model,
+                                                 const std::vector<EncodedQuestion>& questions,
+                                                 const Progress& progress) {
   const int64_t total = std::ssize(questions);
-  Tally tally;
+  std::vector<std::vector<double>> scores(questions.size());
   report(progress, {"evaluate", 0, total, "questions"});
-  const auto take = [&](const EncodedQuestion& question, const std::vector<double>& scores) {
-    tally.add(question, scores);
-    report(progress, {"evaluate", tally.result.questions, total, "questions"});
-  };
   if (!model.device().is_cuda()) {
-    for (const EncodedQuestion& question : questions)
-      take(question, score_candidates(model, question));
-    return tally.finished();
+    for (size_t i = 0; i < questions.size(); ++i) {
+      scores[i] = score_candidates(model, questions[i]);
+      report(progress, {"evaluate", static_cast<int64_t>(i) + 1, total, "questions"});
+    }
+    return scores;
   }
   std::vector<const EncodedQuestion*> all(questions.size());
   std::ranges::transform(questions, all.begin(), [](const auto& question) { return &question; });
+  int64_t done = 0;
   for (const auto& batch : question_batches(all, kGpuTokens)) {
-    const std::vector<std::vector<double>> scores = score_candidates(model, batch);
-    for (size_t i = 0; i < batch.size(); ++i) take(*batch[i], scores[i]);
+    std::vector<std::vector<double>> of_batch = score_candidates(model, batch);
+    for (size_t i = 0; i < batch.size(); ++i)
+      scores[static_cast<size_t>(batch[i] - questions.data())] = std::move(of_batch[i]);
+    report(progress, {"evaluate", done += std::ssize(batch), total, "questions"});
   }
-  return tally.finished();
+  return scores;
+}
+
+TaskResult evaluate_task(const Transformer& model, const std::vector<EncodedQuestion>& questions,
+                         const Progress& progress) {
+  require(!questions.empty(), "evaluate_task: no question given");
+  std::vector<std::vector<double>> scores = score_questions(model, questions, progress);
+  TaskResult result = {.questions = std::ssize(questions)};
+  std::vector<double> right(questions.size()), right_norm(questions.size());
+  for (size_t q = 0; q < questions.size(); ++q) {
+    const EncodedQuestion& question = questions[q];
+    const auto gold = static_cast<size_t>(question.gold);
+    result.truncated += question.truncated;
+    if (!std::ranges::all_of(scores[q], [](double score) { return std::isfinite(score); })) {
+      ++result.not_finite;
+      continue;
+    }
+    right[q] = best_of(scores[q]) == gold ? 1 : 0;
+    for (size_t i = 0; i < scores[q].size(); ++i)
+      scores[q][i] /= static_cast<double>(question.candidates[i].characters);
+    right_norm[q] = best_of(scores[q]) == gold ? 1 : 0;
+  }
+  result.acc = accuracy(right);
+  result.acc_norm = accuracy(right_norm);
+  return result;
 }
 
 }  // namespace dofla

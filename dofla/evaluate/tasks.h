@@ -18,6 +18,11 @@ std::vector<double> score_candidates(const Transformer& model, const EncodedQues
 // The same for several questions, which the model reads as one batch: more tokens, at once.
 std::vector<std::vector<double>> score_candidates(const Transformer& model, Questions questions);
 
+// The same for any number of questions, in batches that suit the model's device.
+std::vector<std::vector<double>> score_questions(const Transformer& model,
+                                                 const std::vector<EncodedQuestion>& questions,
+                                                 const Progress& progress = {});
+
 // Throws NotFinite (model/finite.h), naming the first layer at fault, if such a score is not
 // finite.
 void require_finite_scores(const Transformer& model, const EncodedQuestion& question);

@@ -3,18 +3,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "dofla/core/error.h"
 #include "dofla/generate/decoder.h"
 #include "dofla/model/finite.h"
+#include "dofla/ops/embedding.h"
 #include "dofla/ops/sampling.h"
 
 namespace dofla {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Prompts that are continued side by side, and tokens of theirs, filled up to the longest of them.
+// More does not make a GPU faster, and states and logits have to fit its memory.
+constexpr size_t kSideBySide = 128;
+constexpr size_t kTokensAtOnce = 16384;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -44,6 +51,64 @@ void require_prompt(const Transformer& model, const TokenIds& prompt) {
   if (read.size() > context) read.resize(context);
   fail_not_finite(model, to_tensor(read), "the next token's distribution");
 }
+
+// Prompts, the short ones first, that are continued side by side.
+class GreedyBatch {
+ public:
+  GreedyBatch(const Transformer& model, const std::vector<TokenIds>& prompts,
+              std::vector<size_t> which)
+      : model_(model), prompts_(prompts), which_(std::move(which)) {}
+
+  void generate(int64_t tokens, std::vector<TokenIds>& drawn) const {
+    std::vector<DecodeState> read;
+    for (size_t begin = 0, end = 0; begin < which_.size(); begin = end) {
+      while (end < which_.size() && prompt(end).size() == prompt(begin).size()) ++end;
+      draw(read_prompts(begin, end, read.emplace_back(model_.new_state())), begin, drawn);
+    }
+    if (tokens == 1) return;
+    std::vector<const DecodeState*> states;
+    for (const DecodeState& state : read) states.push_back(&state);
+    Decoder decoder(model_, DecodeState::join(states), std::ssize(which_));
+    read.clear();
+    for (int64_t i = 1; i < tokens; ++i) {
+      TokenIds last;
+      for (const size_t one : which_) last.push_back(drawn[one].back());
+      draw(decoder.step(last), 0, drawn);
+    }
+  }
+
+ private:
+  const TokenIds& prompt(size_t i) const { return prompts_[which_[i]]; }
+
+  // Those from `begin` to `end`, which are of one length, at once: the logits that follow each.
+  Tensor read_prompts(size_t begin, size_t end, DecodeState& state) const {
+    const auto count = static_cast<int64_t>(end - begin), length = std::ssize(prompt(begin));
+    Tensor ids({count, length}, DType::kI64), last({count}, DType::kI64);
+    for (int64_t i = 0; i < count; ++i) {
+      std::ranges::copy(prompt(begin + static_cast<size_t>(i)), ids.data<int64_t>() + i * length);
+      last.data<int64_t>()[i] = (i + 1) * length - 1;
+    }
+    const Tensor hidden = model_.forward(ids, {.state = &state, .observer = {}});
+    return model_.logits(embed(hidden.reshape({count * length, hidden.size(2)}), last));
+  }
+
+  // The likeliest token of every row is what follows the prompts from `first` on.
+  void draw(const Tensor& following, size_t first, std::vector<TokenIds>& drawn) const {
+    const Tensor logits = following.to(Device());
+    for (int64_t i = 0; i < logits.size(0); ++i) {
+      const size_t which = which_[first + static_cast<size_t>(i)];
+      if (!all_finite(logits.slice(i, i + 1)))
+        fail_without_next_token(model_, prompts_[which], drawn[which]);
+      const float* row = logits.data<float>() + i * logits.size(1);
+      const size_t token = likeliest_token({row, static_cast<size_t>(logits.size(1))});
+      drawn[which].push_back(static_cast<int64_t>(token));
+    }
+  }
+
+  const Transformer& model_;
+  const std::vector<TokenIds>& prompts_;
+  std::vector<size_t> which_;
+};
 
 }  // namespace
 
@@ -89,36 +154,25 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
 }
 
 std::vector<TokenIds> generate_greedily(const Transformer& model,
-                                        const std::vector<TokenIds>& prompts, int64_t tokens) {
+                                        const std::vector<TokenIds>& prompts, int64_t tokens,
+                                        const Progress& progress) {
   require(!prompts.empty(), "generate: no prompt");
   require(tokens > 0, "generate: {} tokens", tokens);
+  for (const TokenIds& prompt : prompts) require_prompt(model, prompt);
+  std::vector<size_t> order(prompts.size());  // short ones first
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return prompts[i].size(); });
   std::vector<TokenIds> drawn(prompts.size());
-  // The likeliest token of every row is what follows the prompts from `first` on.
-  const auto draw = [&](const Tensor& following, size_t first) {
-    const Tensor logits = following.to(Device());
-    const auto vocabulary = static_cast<size_t>(logits.size(1));
-    for (size_t i = 0; i < static_cast<size_t>(logits.size(0)); ++i) {
-      const std::span row(logits.data<float>() + i * vocabulary, vocabulary);
-      if (!std::ranges::all_of(row, [](float logit) { return std::isfinite(logit); }))
-        fail_without_next_token(model, prompts[first + i], drawn[first + i]);
-      drawn[first + i].push_back(static_cast<int64_t>(likeliest_token(row)));
-    }
-  };
-  std::vector<DecodeState> read;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    require_prompt(model, prompts[i]);
-    draw(read_prompt(model, prompts[i], read.emplace_back(model.new_state())), i);
-  }
-  if (tokens == 1) return drawn;
-  std::vector<const DecodeState*> states;
-  states.reserve(read.size());
-  for (const DecodeState& state : read) states.push_back(&state);
-  Decoder decoder(model, DecodeState::join(states), std::ssize(prompts));
-  read.clear();
-  while (std::ssize(drawn[0]) < tokens) {
-    TokenIds last;
-    for (const TokenIds& ids : drawn) last.push_back(ids.back());
-    draw(decoder.step(last), 0);
+  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    for (end = begin + 1; end < order.size(); ++end)
+      if (end - begin == kSideBySide ||
+          (end + 1 - begin) * prompts[order[end]].size() > kTokensAtOnce)
+        break;
+    GreedyBatch batch(
+        model, prompts,
+        {order.begin() + static_cast<int64_t>(begin), order.begin() + static_cast<int64_t>(end)});
+    batch.generate(tokens, drawn);
+    report(progress, {"generate", static_cast<int64_t>(end), std::ssize(prompts), "prompts"});
   }
   return drawn;
 }

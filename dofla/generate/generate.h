@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
 #include "dofla/generate/sampler.h"
 #include "dofla/model/transformer.h"
@@ -36,9 +37,10 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
                     const GenerateOptions& options, const OnToken& on_token = {});
 
 // The `tokens` likeliest next tokens of every prompt, past the end of text too: what generate()
-// draws at temperature 0, with all prompts side by side. They may have different lengths, and
-// `tokens` must fit after the longest one.
+// draws at temperature 0. Prompts may have different lengths, and `tokens` must fit after each.
+// Many are continued side by side, and those of one length are read together.
 std::vector<TokenIds> generate_greedily(const Transformer& model,
-                                        const std::vector<TokenIds>& prompts, int64_t tokens);
+                                        const std::vector<TokenIds>& prompts, int64_t tokens,
+                                        const Progress& progress = {});
 
 }  // namespace dofla

@@ -176,4 +176,20 @@ int64_t cache_bytes(const ModelConfig& config, int64_t tokens) {
   return 2 * config.layers * config.kv_heads * tokens * config.head_size * kBytes;
 }
 
+bool keeps_softmax(const FeatureSet& features, size_t layer) {
+  return features.layers[layer].empty() && exact_keys_of(features.exact, layer).empty();
+}
+
+int64_t growing_layers(const FeatureSet& features, const ModelConfig& config) {
+  if (features.layers.empty()) return config.layers;
+  int64_t layers = 0;
+  for (size_t i = 0; i < features.layers.size(); ++i) layers += keeps_softmax(features, i) ? 1 : 0;
+  return layers;
+}
+
+int64_t sequence_bytes(const FeatureSet& features, const ModelConfig& config, int64_t tokens) {
+  return state_bytes(features, config) +
+         cache_bytes(config, tokens) / config.layers * growing_layers(features, config);
+}
+
 }  // namespace dofla

@@ -41,4 +41,10 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
 int64_t state_bytes(const FeatureSet& features, const ModelConfig& config);
 int64_t cache_bytes(const ModelConfig& config, int64_t tokens);
 
+// Of a model that keeps softmax attention in some layers, or, without any in `features`, in all:
+// how many these are, and what one sequence of `tokens` takes in all.
+bool keeps_softmax(const FeatureSet& features, size_t layer);
+int64_t growing_layers(const FeatureSet& features, const ModelConfig& config);
+int64_t sequence_bytes(const FeatureSet& features, const ModelConfig& config, int64_t tokens);
+
 }  // namespace dofla

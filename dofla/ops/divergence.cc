@@ -9,24 +9,27 @@ const DivergenceBackend& backend(const Device& device) {
 
 }  // namespace
 
-Divergence divergence(const Tensor& teacher, const Tensor& student, const Tensor& targets) {
+std::vector<TokenStatistics> token_statistics(const Tensor& teacher, const Tensor& student,
+                                              const Tensor& targets) {
   require(teacher.rank() == 2 && teacher.size(1) > 0,
-          "divergence: expected logits [R, V], found {}", to_string(teacher.shape()));
-  require_shape(student, teacher.shape(), "divergence: student");
-  require_shape(targets, {teacher.size(0)}, "divergence: targets");
+          "token statistics: expected logits [R, V], found {}", to_string(teacher.shape()));
+  require_shape(student, teacher.shape(), "token statistics: student");
+  require_shape(targets, {teacher.size(0)}, "token statistics: targets");
   for (int64_t i = 0; i < targets.count(); ++i) {
     const int64_t id = targets.data<int64_t>()[i];
-    require(id >= 0 && id < teacher.size(1), "divergence: target {} outside the vocabulary of {}",
-            id, teacher.size(1));
+    require(id >= 0 && id < teacher.size(1),
+            "token statistics: target {} outside the vocabulary of {}", id, teacher.size(1));
   }
-  return backend(teacher.device()).divergence(teacher, student, targets);
+  return backend(teacher.device()).token_statistics(teacher, student, targets);
 }
 
-OutputError output_error(const Tensor& teacher, const Tensor& student) {
-  require_shape(student, teacher.shape(), "output error: student");
-  require(student.dtype() == teacher.dtype(), "output error: {} and {}", name(teacher.dtype()),
+std::vector<OutputError> head_errors(const Tensor& teacher, const Tensor& student) {
+  require(teacher.rank() == 4, "head errors: expected [B, T, H, D], found {}",
+          to_string(teacher.shape()));
+  require_shape(student, teacher.shape(), "head errors: student");
+  require(student.dtype() == teacher.dtype(), "head errors: {} and {}", name(teacher.dtype()),
           name(student.dtype()));
-  return backend(teacher.device()).output_error(teacher, student);
+  return backend(teacher.device()).head_errors(teacher, student);
 }
 
 }  // namespace dofla

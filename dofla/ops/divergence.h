@@ -1,32 +1,41 @@
-// How far a student is from its teacher: in its distribution of the next token, and in what a layer
-// gives.
+// How far a student is from its teacher: in its distribution of every next token, and in what the
+// heads of a layer give. docs/fidelity.md defines the numbers.
 #pragma once
+
+#include <vector>
 
 #include "dofla/core/tensor.h"
 
 namespace dofla {
 
-struct Divergence {
-  double teacher_loss = 0;  // Σ over rows of −log softmax(teacher)[target], in nats
-  double student_loss = 0;
-  double kl = 0;      // Σ over rows of KL(teacher ‖ student), in nats
-  int64_t agree = 0;  // rows whose most likely token is the same
+// What two models say of one next token. Losses, divergence and entropies in nats.
+struct TokenStatistics {
+  static constexpr int kTop = 5;  // the likeliest tokens that are looked at
 
-  void add(const Divergence& other) {
-    teacher_loss += other.teacher_loss;
-    student_loss += other.student_loss;
-    kl += other.kl;
-    agree += other.agree;
-  }
+  double teacher_loss = 0;  // −log p of the token that comes
+  double student_loss = 0;
+  double kl = 0;  // KL(teacher ‖ student)
+  double teacher_entropy = 0;
+  double student_entropy = 0;
+  double teacher_top_p = 0;  // the probability of its own likeliest token
+  double student_top_p = 0;
+  int64_t teacher_top = 0;  // that token; of equally likely ones the first
+  int64_t student_top = 0;
+  int64_t shared_top = 0;  // how many of the kTop likeliest tokens both have
+  int64_t target = 0;      // the token that comes
+
+  bool same_top() const { return teacher_top == student_top; }
+  bool teacher_right() const { return teacher_top == target; }
+  bool student_right() const { return student_top == target; }
 };
 
-// Sums over rows, so that blocks of rows can be added up.
-Divergence divergence(const Tensor& teacher,   // logits [R, V], F32
-                      const Tensor& student,   // logits [R, V], F32
-                      const Tensor& targets);  // [R], I64
+// One a row.
+std::vector<TokenStatistics> token_statistics(const Tensor& teacher,   // logits [R, V], F32
+                                              const Tensor& student,   // logits [R, V], F32
+                                              const Tensor& targets);  // [R], I64
 
-// Squared norms, which can be added up too: of the teacher's numbers, and of the student's
-// difference from them.
+// Squared norms, which can be added up: of the teacher's numbers, and of the student's difference
+// from them.
 struct OutputError {
   double signal = 0;
   double error = 0;
@@ -37,13 +46,14 @@ struct OutputError {
   }
 };
 
-OutputError output_error(const Tensor& teacher,   // F32, on a GPU also BF16
-                         const Tensor& student);  // of the same shape and type
+// One a head.
+std::vector<OutputError> head_errors(const Tensor& teacher,   // [B, T, H, D], F32, on a GPU or BF16
+                                     const Tensor& student);  // of the same shape and type
 
 // What a device has to implement; ops/divergence.cc checks the arguments and picks the device.
 struct DivergenceBackend {
-  decltype(&dofla::divergence) divergence;
-  decltype(&dofla::output_error) output_error;
+  decltype(&dofla::token_statistics) token_statistics;
+  decltype(&dofla::head_errors) head_errors;
 };
 namespace cpu {
 extern const DivergenceBackend kDivergence;

@@ -1,6 +1,7 @@
 #include "dofla/pipeline/judge.h"
 
 #include "dofla/distill/attention_entropy.h"
+#include "dofla/fidelity/compare.h"
 #include "dofla/sensitivity/added_loss.h"
 
 namespace dofla {
@@ -45,7 +46,10 @@ void judge(const Transformer& original, Transformer& teacher, Transformer& stude
   int64_t tokens = 0;
   for (const TokenIds& sequence : text.held_out)
     tokens += static_cast<int64_t>(sequence.size()) - 1;
-  result.comparison = compare(original, student, each_of(text.held_out), tokens, progress);
+  const Compared compared =
+      compare(original, {&student}, each_of(text.held_out), tokens, progress).front();
+  result.comparison = divergence_of(compared.windows);
+  result.attention_error = layer_errors(compared);
   result.controls = evaluate_controls(student, teacher, result.features, each_of(text.held_out),
                                       tokens, progress);
   result.floor = training_floor(original, text, options, result);

@@ -22,18 +22,19 @@ TrainingSection training_section(const Checkpoint& teacher, const Distilled& res
   section.floor_name = section.loss == name(LossKind::kDirect)
                            ? "the teacher's loss"
                            : "the entropy of the teacher's attention";
-  section.layer_error = result.comparison.attention_error;
+  section.layer_error = result.attention_error;
   section.teacher_loss = result.comparison.teacher_loss;
-  section.student_loss = result.comparison.student_loss;
+  section.student_loss = result.comparison.loss;
   section.kl = result.comparison.kl;
-  section.top1_agreement = result.comparison.top1_agreement;
+  section.same_top = result.comparison.same_top;
+  section.divergence = result.comparison;
   section.context = teacher.config().context;
   section.state_bytes = state_bytes(result.features, teacher.config());
   section.cache_bytes = cache_bytes(teacher.config(), teacher.config().context);
   section.tokens_per_second = result.tokens_per_second();
   for (const Control& control : result.controls.measured)
     section.controls.push_back({describe(control), control.loss, control.state_bytes});
-  section.controls_notes = notes(result.controls, result.comparison.student_loss);
+  section.controls_notes = notes(result.controls, result.comparison.loss);
   return section;
 }
 
@@ -49,8 +50,7 @@ ReportData report_of(const Checkpoint& teacher, const Distilled& result, const J
   if (result.sensitivity) {
     data.sensitivity = from_sensitivity(*result.sensitivity, &result.plan);
     data.sensitivity->realised = result.added;
-    data.sensitivity->realised_whole =
-        result.comparison.student_loss - result.comparison.teacher_loss;
+    data.sensitivity->realised_whole = result.comparison.added();
   }
   for (const auto& [key, value] : about.items())
     if (key != "dims" && key != "command")

@@ -8,7 +8,20 @@
 
 namespace dofla {
 
-// Layers down, heads across, colour by the logarithm of the degrees of freedom.
+// Layers down, heads across, colour by the logarithm of a number that every head has.
+struct HeatMap {
+  struct Cell {
+    double value = 0;
+    double spread = 0;  // 0: none
+  };
+  std::string kind;  // also the prefix of the element ids in this chart
+  const char* label = "";
+  const char* what = "";                                    // "degrees of freedom"
+  std::string (*number)(double value, double spread) = {};  // as it is told
+  std::string (*short_number)(double value) = {};           // as a cell has room for it
+  std::vector<std::vector<Cell>> layers;
+};
+std::string render_heat_map(const HeatMap& map);
 std::string render_heat_map(const DofSection& dof);
 
 // The mean M of every layer with its spread; the single heads where they differ.

@@ -113,8 +113,8 @@ std::string training_facts(const TrainingSection& training) {
                             " above the teacher"
                       : "");
   if (training.kl) facts += fact("KL(teacher‖student)", format_number(*training.kl));
-  if (training.top1_agreement)
-    facts += fact("Top-1 agreement", format_number(100 * *training.top1_agreement, 3) + " %");
+  if (training.same_top)
+    facts += fact("Same likeliest token", format_number(100 * *training.same_top, 3) + " %");
   if (training.state_bytes) facts += fact("State", format_bytes(*training.state_bytes));
   if (training.cache_bytes) {
     std::string note;

@@ -44,10 +44,30 @@ std::string hex(const Colour& c) {
                      std::lround(c.blue));
 }
 
-int64_t most_heads(const DofSection& dof) {
+using HeatRow = std::vector<HeatMap::Cell>;
+
+int64_t most_heads(const HeatMap& map) {
   size_t most = 0;
-  for (const LayerDof& layer : dof.layers) most = std::max(most, layer.heads.size());
+  for (const HeatRow& layer : map.layers) most = std::max(most, layer.size());
   return static_cast<int64_t>(most);
+}
+
+// The place of the largest number, counted from 0; −1 if there is none.
+int64_t largest_of(const HeatRow& layer) {
+  int64_t largest = -1;
+  double most = 0;
+  for (size_t h = 0; h < layer.size(); ++h) {
+    if (std::isnan(layer[h].value) || (largest >= 0 && layer[h].value <= most)) continue;
+    largest = static_cast<int64_t>(h);
+    most = layer[h].value;
+  }
+  return largest;
+}
+
+HeatRow values_of(const LayerDof& layer) {
+  HeatRow row;
+  for (const HeadDof& head : layer.heads) row.push_back({head.dof, head.spread});
+  return row;
 }
 
 // Short enough for a cell ("4.7", "174", "NaN"), or empty.
@@ -56,14 +76,15 @@ std::string cell_text(double value) {
   return std::abs(value) < 9999.5 ? fmt::format("{:.0f}", value) : "";
 }
 
-std::string cell(const HeadDof& head, bool largest, const Axis& share, double width,
+std::string cell(const HeatMap& map, bool largest, const Axis& share, double width,
                  const LayerRows& rows, int64_t row, int64_t column) {
+  const HeatMap::Cell& head = map.layers[static_cast<size_t>(row)][static_cast<size_t>(column)];
   const double x = kMapLeft + width * static_cast<double>(column), y = rows.top(row);
-  const std::string label =
-      fmt::format("Layer {}, head {}: {} degrees of freedom{}", row + 1, column + 1,
-                  format_dof(head.dof, head.spread), largest ? ", the largest of its layer" : "");
-  const bool known = has_place(Scale::kLog10, head.dof);
-  const double level = known ? share.at(head.dof) : 0;
+  const std::string label = fmt::format("Layer {}, head {}: {} {}{}", row + 1, column + 1,
+                                        map.number(head.value, head.spread), map.what,
+                                        largest ? ", the largest of its layer" : "");
+  const bool known = has_place(Scale::kLog10, head.value);
+  const double level = known ? share.at(head.value) : 0;
   std::string svg = fmt::format(
       "<g class=\"mark cell{}\" {}><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
       "height=\"{:.1f}\" {}/>",
@@ -74,7 +95,7 @@ std::string cell(const HeadDof& head, bool largest, const Axis& share, double wi
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", x + width / 2,
                        rows.middle(row) + 3.5,
                        known ? (level > 0.6 ? " class=\"on-light\"" : " class=\"on-dark\"") : "",
-                       cell_text(head.dof));
+                       map.short_number(head.value));
   else if (largest)  // no room for a bold number: a dot marks the maximum
     svg += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"/>",
                        level > 0.6 ? "on-light" : "on-dark", x + width / 2, rows.middle(row),
@@ -82,51 +103,54 @@ std::string cell(const HeadDof& head, bool largest, const Axis& share, double wi
   return svg + "</g>\n";
 }
 
-std::string colour_key(const Extent& extent, double top) {
+std::string colour_key(const HeatMap& map, const Extent& extent, double top) {
   const double left = kMapLeft + 60, right = kMapRight - 60;
-  std::string svg = "<defs><linearGradient id=\"viridis\">";
+  std::string svg = fmt::format("<defs><linearGradient id=\"{}-viridis\">", map.kind);
   for (size_t i = 0; i < kViridis.size(); ++i)
     svg += fmt::format("<stop offset=\"{}\" stop-color=\"{}\"/>",
                        static_cast<double>(i) / (kViridis.size() - 1), hex(kViridis[i]));
   svg += fmt::format(
       "</linearGradient></defs><rect x=\"{:g}\" y=\"{:.1f}\" width=\"{:g}\" height=\"8\" "
-      "fill=\"url(#viridis)\"/>\n",
-      left, top, right - left);
+      "fill=\"url(#{}-viridis)\"/>\n",
+      left, top, right - left, map.kind);
   for (const Tick& tick : Axis(extent, left, right).ticks())
     svg += fmt::format(
         "<path class=\"tick\" d=\"M{0:.1f} {1:.1f}v4\"/><text class=\"tick-label middle\" "
         "x=\"{0:.1f}\" y=\"{2:.1f}\">{3}</text>\n",
         tick.position, top + 8, top + 23, tick.label);
   return svg + fmt::format(
-                   "<text class=\"axis-title middle\" x=\"{:g}\" y=\"{:.1f}\">degrees of freedom, "
+                   "<text class=\"axis-title middle\" x=\"{:g}\" y=\"{:.1f}\">{}, "
                    "logarithmic</text>\n",
-                   (left + right) / 2, top + 39);
+                   (left + right) / 2, top + 39, map.what);
 }
 
 }  // namespace
 
 int64_t largest_head(const LayerDof& layer) {
-  int64_t largest = -1;
-  double most = 0;
-  for (size_t h = 0; h < layer.heads.size(); ++h) {
-    const double dof = layer.heads[h].dof;
-    if (std::isnan(dof) || (largest >= 0 && dof <= most)) continue;
-    largest = static_cast<int64_t>(h);
-    most = dof;
-  }
-  return largest;
+  return largest_of(values_of(layer));
 }
 
 std::string render_heat_map(const DofSection& dof) {
-  const LayerRows rows(static_cast<int64_t>(dof.layers.size()));
-  const int64_t heads = most_heads(dof);
+  HeatMap map = {.kind = "heat-map",
+                 .label = "Degrees of freedom of every head",
+                 .what = "degrees of freedom",
+                 .number = format_dof,
+                 .short_number = cell_text,
+                 .layers = {}};
+  for (const LayerDof& layer : dof.layers) map.layers.push_back(values_of(layer));
+  return render_heat_map(map);
+}
+
+std::string render_heat_map(const HeatMap& map) {
+  const LayerRows rows(static_cast<int64_t>(map.layers.size()));
+  const int64_t heads = most_heads(map);
   const double width = (kMapRight - kMapLeft) / static_cast<double>(std::max<int64_t>(heads, 1));
   Extent extent{Scale::kLog10};
-  for (const LayerDof& layer : dof.layers)
-    for (const HeadDof& head : layer.heads) extent.include(head.dof);
+  for (const HeatRow& layer : map.layers)
+    for (const HeatMap::Cell& head : layer) extent.include(head.value);
   const Axis share(extent, 0, 1);
 
-  std::string svg = open_chart("heat-map", rows.bottom + 56, "Degrees of freedom of every head");
+  std::string svg = open_chart(map.kind.c_str(), rows.bottom + 56, map.label);
   svg += "<text class=\"axis-title\" x=\"0\" y=\"12\">layer</text>\n";
   svg += fmt::format("<text class=\"axis-title middle\" x=\"{:g}\" y=\"12\">head</text>\n",
                      (kMapLeft + kMapRight) / 2);
@@ -134,16 +158,16 @@ std::string render_heat_map(const DofSection& dof) {
     if (width >= 15 || (h + 1) % 4 == 0)
       svg += fmt::format("<text class=\"tick-label middle\" x=\"{:.1f}\" y=\"28\">{}</text>\n",
                          kMapLeft + width * (static_cast<double>(h) + 0.5), h + 1);
-  for (int64_t s = 0; s < static_cast<int64_t>(dof.layers.size()); ++s) {
-    const LayerDof& layer = dof.layers[static_cast<size_t>(s)];
-    const int64_t largest = largest_head(layer);
+  for (int64_t s = 0; s < std::ssize(map.layers); ++s) {
+    const HeatRow& layer = map.layers[static_cast<size_t>(s)];
+    const int64_t largest = largest_of(layer);
     if (rows.labelled(s))
       svg += fmt::format("<text class=\"tick-label end\" x=\"{:g}\" y=\"{:.1f}\">{}</text>\n",
                          kMapLeft - 7, rows.middle(s) + 3.5, s + 1);
-    for (int64_t h = 0; h < static_cast<int64_t>(layer.heads.size()); ++h)
-      svg += cell(layer.heads[static_cast<size_t>(h)], h == largest, share, width, rows, s, h);
+    for (int64_t h = 0; h < std::ssize(layer); ++h)
+      svg += cell(map, h == largest, share, width, rows, s, h);
   }
-  return svg + colour_key(extent, rows.bottom + 12) + "</svg>\n";
+  return svg + colour_key(map, extent, rows.bottom + 12) + "</svg>\n";
 }
 
 }  // namespace dofla

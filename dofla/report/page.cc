@@ -6,6 +6,7 @@
 
 #include "dofla/report/charts.h"
 #include "dofla/report/facts.h"
+#include "dofla/report/fidelity_tables.h"
 #include "dofla/report/page_frame.h"
 #include "dofla/report/tables.h"
 #include "dofla/report/text.h"
@@ -153,6 +154,30 @@ std::string controls_figure(const TrainingSection& training) {
       controls_table_html(training));
 }
 
+// The same numbers that dofla compare has of a text.
+std::string divergence_figure(const Divergence& d) {
+  const auto percent = [](double share) { return format_number(100 * share, 3) + " %"; };
+  return fmt::format(
+      "<figure>\n{}<figcaption><b>How far the student is from its teacher</b> on the held-out "
+      "text, token by token.</figcaption>\n</figure>\n",
+      name_value_table(
+          {{"KL, mean", with_error(d.kl, d.kl_stderr)},
+           {"KL, median", format_number(d.kl_median, 3)},
+           {"KL, 90th and 95th percentile",
+            format_number(d.kl_90, 3) + ", " + format_number(d.kl_95, 3)},
+           {"KL, 99th and 99.9th percentile",
+            format_number(d.kl_99, 3) + ", " + format_number(d.kl_999, 3)},
+           {"KL, largest", format_number(d.kl_max, 3)},
+           {"perplexity ratio", format_number(d.perplexity_ratio(), 4)},
+           {"same likeliest token", percent(d.same_top)},
+           {"of the five likeliest", percent(d.top5_overlap)},
+           {"probability of the true token",
+            percent(d.p_change) + " on average, " + percent(d.p_change_rms) + " RMS"},
+           {"entropy", format_number(d.entropy_change, 3) + " nats against the teacher's"},
+           {"calibration error", percent(d.calibration.error) + ", the teacher's " +
+                                     percent(d.teacher_calibration.error)}}));
+}
+
 std::string dof_and_plan(const ReportData& data, Figures& figures) {
   std::string facts, charts;
   if (data.dof) {
@@ -184,6 +209,7 @@ std::string sections(const ReportData& data) {
     std::string charts;
     if (!data.training->layer_loss.empty()) charts += loss_figure(*data.training, figures);
     if (!data.training->layer_error.empty()) charts += error_figure(*data.training, figures);
+    if (data.training->divergence) charts += divergence_figure(*data.training->divergence);
     if (!data.training->controls.empty()) charts += controls_figure(*data.training);
     html += section("Distillation",
                     facts_list(training_facts(*data.training)) + error_note(*data.training) +

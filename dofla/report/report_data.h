@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "dofla/fidelity/divergence.h"
+
 namespace dofla {
 
 struct CurvePoint {
@@ -74,7 +76,8 @@ struct TrainingSection {
   std::optional<double> teacher_loss;
   std::optional<double> student_loss;
   std::optional<double> kl;
-  std::optional<double> top1_agreement;  // in [0, 1]
+  std::optional<double> same_top;        // in [0, 1]
+  std::optional<Divergence> divergence;  // all of it
   std::optional<int64_t> state_bytes;    // the linear model's state
   std::optional<int64_t> cache_bytes;    // the teacher's key/value cache at `context` tokens
   std::optional<int64_t> context;

@@ -85,9 +85,8 @@ std::string to_markdown(const ResultTable& table) {
   return text;
 }
 
-std::string to_html(const ResultTable& table) {
-  std::string html = fmt::format("<section>\n<h2>{}</h2>\n", escape_html(table.title));
-  html += "<div class=\"scroll\" tabindex=\"0\"><table class=\"results\">\n<thead>\n";
+std::string table_html(const ResultTable& table) {
+  std::string html = "<div class=\"scroll\" tabindex=\"0\"><table class=\"results\">\n<thead>\n";
   const bool grouped = std::any_of(table.columns.begin(), table.columns.end(),
                                    [](const TableColumn& c) { return !c.group.empty(); });
   if (grouped) html += group_headings(table);
@@ -107,7 +106,12 @@ std::string to_html(const ResultTable& table) {
                           c < row.cells.size() ? html_cell(row.cells[c]) : "");
     html += "</tr>\n";
   }
-  html += "</tbody></table></div>\n";
+  return html + "</tbody></table></div>\n";
+}
+
+std::string to_html(const ResultTable& table) {
+  std::string html =
+      fmt::format("<section>\n<h2>{}</h2>\n", escape_html(table.title)) + table_html(table);
   for (const std::string& note : table.notes)
     html += "<p class=\"note\">" + escape_html(note) + "</p>\n";
   return html + "</section>\n";

@@ -9,7 +9,7 @@ namespace dofla {
 
 struct TableCell {
   std::string text;
-  std::string aside;  // behind the text, smaller: a spread, a share
+  std::string aside = {};  // behind the text, smaller: a spread, a share
   bool bold = false;
 };
 
@@ -25,15 +25,16 @@ struct TableRow {
 
 struct ResultTable {
   std::string title;
-  std::vector<std::string> label_names;
-  std::vector<TableColumn> columns;
-  std::vector<TableRow> rows;
-  std::vector<std::string> notes;  // a paragraph each
+  std::vector<std::string> label_names = {};
+  std::vector<TableColumn> columns = {};
+  std::vector<TableRow> rows = {};
+  std::vector<std::string> notes = {};  // a paragraph each
 };
 
 // Markdown has one line of headings: there the group stands before the name.
 std::string to_markdown(const ResultTable& table);
-std::string to_html(const ResultTable& table);  // a <section>
+std::string to_html(const ResultTable& table);     // a <section>
+std::string table_html(const ResultTable& table);  // without title and notes
 
 struct TablesPage {
   std::string title;

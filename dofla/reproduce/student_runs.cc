@@ -61,15 +61,15 @@ Json distill_student(const Study& study, const RunFolder& folder, const Student&
   const Distilled distilled = distill(study.teacher, study.text, job, progress);
   save_features(features_file(study, student), distilled.features);
   fs::remove(job.checkpoint);
-  const Comparison& compared = distilled.comparison;
+  const Divergence& compared = distilled.comparison;
   // Only the steps since an interruption, if there was one, were timed.
   const auto timed_steps = static_cast<double>(distilled.train_tokens) /
                            static_cast<double>(job.batch) /
                            static_cast<double>(study.text.train.front().size());
   return {{"teacher_loss", compared.teacher_loss},
-          {"student_loss", compared.student_loss},
+          {"student_loss", compared.loss},
           {"kl", compared.kl},
-          {"top1_agreement", compared.top1_agreement},
+          {"same_top", compared.same_top},
           {"tokens", compared.tokens},
           {"features", distilled.plan.mean()},
           {"steps", job.recipe.train.steps},

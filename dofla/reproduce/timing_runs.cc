@@ -6,7 +6,7 @@
 
 #include "dofla/checkpoint/config_fields.h"
 #include "dofla/core/error.h"
-#include "dofla/generate/generate.h"
+#include "dofla/generate/inference_time.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/reproduce/dof_runs.h"
 #include "dofla/reproduce/student_runs.h"
@@ -15,7 +15,6 @@ namespace dofla {
 namespace {
 
 constexpr int kRounds = 3;  // the fastest of them counts
-constexpr int64_t kDecoded = 32;
 
 std::string inference_name(int64_t cost) {
   return fmt::format("c{}-inference", cost);
@@ -33,27 +32,6 @@ class Fastest {
  private:
   double least_ = std::numeric_limits<double>::infinity();
 };
-
-struct FastestInference {
-  Fastest prefill, decode;
-};
-
-// Reads all but the last few tokens at once and generates as many as were left out; of a short
-// sequence that is half.
-void time_inference(const Transformer& model, const std::vector<TokenIds>& text, int64_t length,
-                    FastestInference& fastest) {
-  const int64_t decoded = std::min(kDecoded, length / 2);
-  TokenIds prompt;
-  for (size_t i = 0; static_cast<int64_t>(prompt.size()) < length - decoded; ++i) {
-    const TokenIds& window = text[i % text.size()];
-    prompt.insert(prompt.end(), window.begin(), window.end());
-  }
-  prompt.resize(static_cast<size_t>(length - decoded));
-  const Generation made = generate(
-      model, prompt, {.max_tokens = decoded + 1, .stop_at_end_of_text = false, .sampler = {}});
-  fastest.prefill.add(1e3 * made.prompt_seconds / static_cast<double>(prompt.size()));
-  fastest.decode.add(1e3 / made.tokens_per_second);
-}
 
 std::vector<DimensionPlan> plans(const Study& study, const RunFolder& folder, int64_t cost) {
   std::vector<DimensionPlan> all;
@@ -76,19 +54,19 @@ Json measure_inference(const Study& study, const RunFolder& folder, int64_t cost
     models.push_back(make_linear_model(
         study.teacher, init_features(plan, {.map = study.suite.features}), study.device));
   const std::vector<int64_t>& lengths = study.suite.timing;
-  std::vector<FastestInference> fastest(models.size() * lengths.size());
+  std::vector<TokenTime> fastest(models.size() * lengths.size());
   const auto total = static_cast<int64_t>(kRounds * fastest.size());
   int64_t done = 0;
   for (int round = 0; round < kRounds; ++round)
     for (size_t i = 0; i < fastest.size(); ++i) {
-      time_inference(models[i / lengths.size()], study.text.train, lengths[i % lengths.size()],
-                     fastest[i]);
+      fastest[i].keep_faster(time_inference(models[i / lengths.size()], study.text.train,
+                                            lengths[i % lengths.size()]));
       report(progress, {"time inference", ++done, total, "sequences"});
     }
   Json result = {{"prefill_ms", Json::array()}, {"decode_ms", Json::array()}};
-  for (const FastestInference& time : fastest) {
-    result["prefill_ms"].push_back(time.prefill.value());
-    result["decode_ms"].push_back(time.decode.value());
+  for (const TokenTime& time : fastest) {
+    result["prefill_ms"].push_back(1e3 * time.prefill);
+    result["decode_ms"].push_back(1e3 * time.decode);
   }
   return result;
 }

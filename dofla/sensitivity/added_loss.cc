@@ -1,13 +1,14 @@
 #include "dofla/sensitivity/added_loss.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "dofla/evaluate/next_token.h"
-#include "dofla/evaluate/token_divergence.h"
 #include "dofla/linear/hybrid_attention.h"
 #include "dofla/model/next_token_gradient.h"
 #include "dofla/model/softmax_attention.h"
+#include "dofla/ops/divergence.h"
 
 namespace dofla {
 namespace {
@@ -68,6 +69,25 @@ Tensor here(const Tensor& tensor) {
   return tensor.to(Device()).to(DType::kF32);
 }
 
+// Σ KL over the tokens of a window that are predicted from these outputs, [1, T, C]. Only attention
+// differs: one model turns both into logits.
+double divergence(const Transformer& model, const Tensor& own, const Tensor& changed,
+                  const Tensor& ids) {  // [1, T]
+  constexpr int64_t kRows = 256;        // logits of so many tokens exist at a time
+  const int64_t tokens = ids.size(1), width = model.config().width;
+  const Tensor a = own.reshape({tokens, width}), b = changed.reshape({tokens, width});
+  const Tensor targets = ids.reshape({tokens}).slice(1, tokens);
+  double sum = 0;
+  for (int64_t begin = 0; begin + 1 < tokens; begin += kRows) {
+    const int64_t end = std::min(begin + kRows, tokens - 1);
+    for (const TokenStatistics& token :
+         token_statistics(model.logits(a.slice(begin, end)), model.logits(b.slice(begin, end)),
+                          targets.slice(begin, end)))
+      sum += token.kl;
+  }
+  return sum;
+}
+
 std::vector<double> shares_of(const std::vector<Changes>& heads) {
   double sum = 0;
   for (const Changes& head : heads) sum += head.size();
@@ -108,8 +128,7 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
     const std::vector<Tensor> changed = outputs();
     for (size_t b = 0; b < own.size(); ++b) {
       const Tensor window = ids.slice(static_cast<int64_t>(b), static_cast<int64_t>(b) + 1);
-      // Only the attention differs: the teacher itself turns both outputs into logits.
-      added[layer] += token_divergence(teacher, own[b], teacher, changed[b], window).kl;
+      added[layer] += divergence(teacher, own[b], changed[b], window);
     }
     if (!std::isfinite(added[layer])) mean_loss(teacher, ids);  // names the layer at fault
     teacher.exchange_attention(at, std::move(softmax));

@@ -34,7 +34,7 @@ std::vector<std::string> lines_without_times(const std::string& csv) {
 
 TEST_F(DistillCli, MakesACompleteModelFolder) {
   const Json result = json(distill({"--out", out, "--steps", "5"}));
-  for (const char* field : {"teacher_loss", "student_loss", "kl", "top1_agreement", "dims", "steps",
+  for (const char* field : {"teacher_loss", "student_loss", "kl", "same_top", "dims", "steps",
                             "skipped_steps", "seconds", "tokens_per_second"})
     EXPECT_TRUE(result.contains(field)) << field;
   EXPECT_EQ(result["steps"], 5);

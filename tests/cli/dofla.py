@@ -80,7 +80,7 @@ def text_file(count=20, shift=0):
 
 
 def task_folder():
-    """Questions of piqa, to train on and to be judged by; wsc to be judged by."""
+    """Questions of piqa, to train on and to be judged by; wsc and arc_easy to be judged by."""
     piqa = [{"goal": f"find {i} cats", "sol1": f"look for {i} cats", "sol2": f"run {i} times"}
             for i in range(7)]
     lines = [json.dumps(question) + "\n" for question in piqa]
@@ -93,4 +93,8 @@ def task_folder():
                        "span2_text": "she"}} for i in range(2)]
     for split in ("val", "train"):
         write(f"tasks/wsc/{split}.jsonl", "".join(json.dumps(one) + "\n" for one in wsc))
+    arc = [{"question": {"stem": f"What is {word}?", "choices": [
+        {"text": text, "label": label} for text, label in zip(("water", "sand", "fire"), "ABC")]},
+        "answerKey": key} for word, key in (("wet", "A"), ("hot", "C"), ("dry", "B"))]
+    write("tasks/arc_easy/ARC-Easy-Test.jsonl", "".join(json.dumps(one) + "\n" for one in arc))
     return SCRATCH / "tasks"

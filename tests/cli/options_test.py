@@ -10,6 +10,7 @@ import sys
 import unittest
 
 import dofla
+import options.comparing
 import options.finetuning
 import options.planning
 import options.reading

@@ -35,26 +35,35 @@ TEST_F(RecallCli, HasRowsForEveryDistanceThatFits) {
     EXPECT_LE(int64_t{row["exact"]} + int64_t{row["confused"]}, 3);
     EXPECT_FALSE(row.contains("teacher_exact"));
   }
+  ASSERT_EQ(report["needle"].size(), 6u) << "two lengths, three depths";
+  EXPECT_EQ(report["needle"][0]["length"], 24 + 128);
+  EXPECT_EQ(report["needle"][4]["depth"], 0.5);
   ASSERT_EQ(report["induction"].size(), 1u);
   EXPECT_EQ(report["induction"][0]["distance"], 24);
 }
 
 TEST_F(RecallCli, ATeacherStandsBesideAndIsAskedTheSame) {
   const std::vector<std::string> command =
-      recall({"--distances", "16", "--questions", "12", "--teacher", wiki_mini});
+      recall({"--distances", "16", "--questions", "12", "--teacher", wiki_mini, "--depths", "1,1"});
   const Json report = json(command), recall = report["recall"][0];
   EXPECT_EQ(recall["teacher_exact"], recall["exact"]);
   EXPECT_EQ(recall["teacher_confused"], recall["confused"]);
+  ASSERT_EQ(report["needle"].size(), 1u);
+  EXPECT_EQ(report["needle"][0]["teacher_exact"], report["needle"][0]["exact"]);
   EXPECT_EQ(report["induction"][0]["teacher_accuracy"], report["induction"][0]["accuracy"]);
   EXPECT_GT(double{report["induction"][0]["accuracy"]}, 0);
 
   // The table says the same in percent.
   const ProcessResult table = run(command);
-  EXPECT_EQ(std::count(table.out.begin(), table.out.end(), '\n'), 3);
+  EXPECT_EQ(std::count(table.out.begin(), table.out.end(), '\n'), 7);
   const std::string row = fmt::format(
       "{:>9}  {:>5.1f} %  {:>6.1f} %    20 %  {:>7.1f} %\n", 12, 100 * double{recall["exact"]} / 12,
       100 * double{recall["confused"]} / 12, 100 * double{report["induction"][0]["accuracy"]});
   EXPECT_THAT(table.out, HasSubstr("\n      16  this     " + row + "      16  teacher  " + row));
+  const std::string needle = fmt::format("{:>9}  {:>5.1f} %  0.01 %\n", 12,
+                                         100 * double{report["needle"][0]["exact"]} / 12);
+  EXPECT_THAT(table.out, HasSubstr("\n      144      1  this     " + needle +
+                                   "      144      1  teacher  " + needle));
 }
 
 TEST_F(RecallCli, ASeedGivesTheSameAgain) {
@@ -67,6 +76,9 @@ TEST_F(RecallCli, MistakesAreNamed) {
   expect_failure(recall({"--distances", "0"}), 2, "--distances: expected a whole number from 1");
   expect_failure(recall({"--distances", "128,-1"}), 2, "--distances");
   expect_failure(recall({"--questions", "0"}), 2, "--questions");
+  expect_failure(recall({"--depths", "0,1.1"}), 2, "--depths");
+  expect_failure(recall({"--depths", "nan"}), 2, "--depths");
+  expect_failure({"evaluate", "--depths", "1"}, 2, "--recall");
   expect_failure({"evaluate", "--distances", "128"}, 2, "--recall");
   expect_failure({"evaluate", "--seed", "1"}, 2, "--recall");
   expect_failure(recall({"--sequences", "3"}), 2, "--sequences");

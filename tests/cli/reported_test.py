@@ -161,7 +161,7 @@ class Evaluate(Reported):
         self.shows(of_teacher, said["teacher_loss"], 4)
         self.shows(parts(table, "perplexity", r"(\S+)")[0], said["perplexity"], 2)
         self.shows(parts(table, "KL", r"(\S+)")[0], said["kl"], 4)
-        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["top1_agreement"], 1)
+        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["same_top"], 1)
         errors = parts(table, "layer error", r"([\d. ]+) of")[0].split()
         self.assertEqual(errors, [f"{e:.3f}" for e in said["attention_error"]])
         self.assertEqual(parts(table, "tokens", r"(\S+)")[0], f"{said['tokens']:,}")
@@ -179,6 +179,37 @@ class Evaluate(Reported):
         expected = [f"{100 * said[m]:.1f} ± {100 * said[m + '_stderr']:.1f} %"
                     for m in ("acc", "acc_norm")]
         self.assertRegex(table, r"(?m)^piqa +validation +5 +" + " +".join(expected) + " +50 %$")
+
+    def test_last_words_have_the_loss_that_their_tokens_add(self):
+        texts = [("Once upon a", "time"), ("Tom went to the", "park"), ("She said", "hello")]
+        lines = [json.dumps({"context": c, "continuation": w}) for c, w in texts]
+        arguments = ["evaluate", MODEL, "--last-words", write("last.jsonl", "\n".join(lines))]
+        said, table = answer(*arguments), run(*arguments)[0]
+
+        def nats(text):
+            ids = answer("tokenize", MODEL, "--text", text)["ids"][1:]  # without <s>
+            return self.loss_of(ids) * (len(ids) - 1)
+        losses = [nats(f"{c} {w}") - nats(c) for c, w in texts]
+        self.assertAlmostEqual(said["loss"], sum(losses) / 3, places=4)
+        self.assertAlmostEqual(said["perplexity"], math.exp(said["loss"]), places=9)
+        self.assertAlmostEqual(said["acc"] * 3, round(said["acc"] * 3), places=9)
+        self.shows(parts(table, "perplexity", r"(\S+)")[0], said["perplexity"], 2)
+        self.assertEqual(parts(table, "words", r"(\S+)")[0], "3")
+
+    def loss_of(self, ids):
+        return answer("evaluate", MODEL, "--ids", write("ids.json", json.dumps([ids])))["loss"]
+
+    def test_letters_are_counted_over_every_rotation(self):
+        arguments = ["evaluate", MODEL, "--task", "arc_easy", "--task-data", task_folder(),
+                     "--letters", "likelihood"]
+        said, table = answer(*arguments)["tasks"][0], run(*arguments)[0]
+        self.assertEqual((said["questions"], said["asked"], said["unanswered"]), (3, 9, 0))
+        self.assertAlmostEqual(said["acc"] * 9, round(said["acc"] * 9), places=9)
+        self.assertAlmostEqual(said["as_published"] * 3, round(said["as_published"] * 3), places=9)
+        expected = [f"{100 * said[m]:.1f} ± {100 * said[m + '_stderr']:.1f} %"
+                    for m in ("acc", "as_published")]
+        expected += [f"{100 * said['same_option']:.1f} %", "0.0 %", "33 %"]
+        self.assertRegex(table, r"(?m)^arc_easy +test +3 +" + " +".join(expected) + "$")
 
 
 class Generate(Reported):

@@ -25,8 +25,11 @@ class Distill(Reported):
         self.assertAlmostEqual(said["teacher_loss"],
                                statistics.mean(w["loss"] for w in self.whole[-3:]), places=5)
         for own, other in (("teacher_loss", "teacher_loss"), ("student_loss", "loss"), ("kl", "kl"),
-                           ("top1_agreement", "top1_agreement")):
+                           ("same_top", "same_top")):
             self.assertAlmostEqual(said[own], again[other], places=5)
+        for own, value in said["fidelity"].items():
+            if isinstance(value, float):
+                self.assertAlmostEqual(value, again[own], places=5, msg=own)
         self.assertEqual(len(said["attention_error"]), config_layers)
         for own, other in zip(said["attention_error"], again["attention_error"], strict=True):
             self.assertAlmostEqual(own, other, places=5)
@@ -43,7 +46,7 @@ class Distill(Reported):
         self.shows(loss, said["student_loss"], 4)
         self.assertEqual(more, f"{said['student_loss'] - said['teacher_loss']:+.4f}")
         self.shows(parts(table, "KL", r"(\S+)")[0], said["kl"], 4)
-        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["top1_agreement"], 1)
+        self.shows(parts(table, "agreement", r"(\S+) %")[0], 100 * said["same_top"], 1)
         dims, mean = parts(table, "features", r"([\d ]+), mean (\S+) a head")
         self.assertEqual([int(m) for m in dims.split()], said["dims"])
         self.shows(mean, statistics.mean(said["dims"]), 1)
@@ -68,8 +71,9 @@ class Distill(Reported):
                             ("Student loss", f"{said['student_loss']:.4g}<small>"
                              f"{said['student_loss'] - said['teacher_loss']:.3g} above"),
                             ("KL(teacher‖student)", f"{said['kl']:.4g}</dd>"),
-                            ("Top-1 agreement", f"{100 * said['top1_agreement']:.3g} %</dd>")):
+                            ("Same likeliest token", f"{100 * said['same_top']:.3g} %</dd>")):
             self.assertIn(f"<dt>{fact}</dt><dd>{value}", page)
+        self.assertIn(f"KL, mean</bdi></th><td><bdi>{said['kl']:.4f} ±", page)
 
     def test_every_window_of_a_pass_is_trained_on(self):
         rows = [[1 + (7 * t * (b + 1)) % 500 for t in range(16)] for b in range(3)]
@@ -120,6 +124,20 @@ class Finetune(Reported):
             loss, held_out = parts(table, label, r"(\S+) +(\S+)$")
             self.shows(loss, epoch["loss"], 4)
             self.shows(held_out, epoch["held_out_loss"], 4)
+
+    def test_beside_a_teacher_the_divergence_is_what_evaluate_finds(self):
+        out, held_out = new_path(), new_path("held-out.json")
+        arguments = ["finetune", self.student, "--teacher", MODEL, *self.text, "--held-out", 3,
+                     "--epochs", 1, "--batch", 4]
+        said = answer(*arguments, "--out", out)["fidelity"]
+        ids = answer("tokenize", MODEL, "--text", sentences(20))["ids"]
+        rows = [ids[i:i + 32] for i in range(0, len(ids) - 31, 32)]
+        held_out.write_text(json.dumps(rows[-3:]))
+        again = answer("evaluate", out, "--teacher", MODEL, "--ids", held_out)
+        for name in ("tokens", "loss", "teacher_loss", "kl", "kl_stderr", "kl_99", "same_top"):
+            self.assertAlmostEqual(said[name], again[name], places=5, msg=name)
+        table = run(*arguments, "--out", new_path())[0]
+        self.shows(parts(table, "KL", r"(\S+)")[0], said["kl"], 4)
 
     def test_an_epochs_loss_is_the_mean_over_its_steps(self):
         said = answer("finetune", MODEL, *self.text, "--held-out", 3, "--epochs", 1, "--batch",

@@ -80,6 +80,43 @@ TEST_F(TasksCli, LongQuestionsAreCutAndCounted) {
   EXPECT_THAT(result.err, HasSubstr("piqa: 1 question longer than the model's context of 512"));
 }
 
+TEST_F(TasksCli, LettersAreAskedInEveryRotation) {
+  for (const std::string by : {"likelihood", "generated"}) {
+    const Json results = json(evaluate(
+        {"--task", "arc_easy", "--task", "logiqa", "--task", "mmlu", "--letters", by}))["tasks"];
+    ASSERT_EQ(results.size(), 3u);
+    EXPECT_EQ(results[0]["asked"], 5) << "three options and two";
+    EXPECT_EQ(results[1]["asked"], 8);
+    EXPECT_EQ(results[2]["asked"], 8);
+    for (const Json& result : results) {
+      EXPECT_EQ(result["questions"], 2);
+      EXPECT_FALSE(result.contains("acc_norm"));
+    }
+  }
+  expect_failure(evaluate({"--task", "arc_easy", "--task", "wsc", "--letters", "generated"}), 1,
+                 "wsc: has no labelled options to ask for by letters");
+  expect_failure(evaluate({"--task", "mmlu", "--letters", "loudly"}), 2, "--letters");
+  expect_failure({"evaluate", "--letters", "generated"}, 2, "--task");
+}
+
+TEST_F(TasksCli, LastWordsAreSaidOrNot) {
+  const std::string file = write("words.jsonl",
+                                 "{\"context\": \"The town lies in the north of the\", "
+                                 "\"continuation\": \"country\"}\n");
+  const Json result = json({"evaluate", "--last-words", file});
+  EXPECT_EQ(result["words"], 1);
+  EXPECT_TRUE(result["acc"] == 0 || result["acc"] == 1);
+  EXPECT_TRUE(result["acc_stderr"].is_null()) << "one word has none";
+  EXPECT_THAT(run({"evaluate", "--last-words", file}).out, HasSubstr("perplexity  "));
+  const std::string broken =
+      write("broken.jsonl", "{\"context\": \"a\", \"continuation\": \"\"}\n");
+  expect_failure({"evaluate", "--last-words", broken}, 1,
+                 "broken.jsonl:1: \"continuation\" is empty");
+  expect_failure({"evaluate", "--last-words", "none.jsonl"}, 1, "none.jsonl");
+  expect_failure({"evaluate", "--last-words", file, "--recall"}, 2, "--recall");
+  expect_failure({"evaluate", "--last-words", file, "--sequences", "3"}, 2, "--sequences");
+}
+
 TEST_F(TasksCli, MistakesAreNamed) {
   expect_failure(evaluate({"--task", "pica"}), 2, "no such task; there are piqa, logiqa, arc_easy");
   expect_failure({"evaluate", "--task", "piqa"}, 2, "--task-data");

@@ -8,7 +8,7 @@
 #include "dofla/data/batches.h"
 #include "dofla/distill/feature_init.h"
 #include "dofla/distill/train.h"
-#include "dofla/evaluate/compare.h"
+#include "dofla/evaluate/next_token.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/fixtures.h"

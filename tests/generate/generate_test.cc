@@ -102,11 +102,12 @@ TEST_P(Generate, TheSameSeedGivesTheSameTokens) {
   EXPECT_NE(generate(model, prompt(), other).ids, a.ids);
 }
 
-// Prompts of different lengths: softmax attention, linear attention beside it, and layers that keep
-// so few keys that some leave while tokens are generated.
+// Prompts of different and of equal lengths: softmax attention, linear attention beside it, and
+// layers that keep so few keys that some leave while tokens are generated.
 TEST_P(Generate, PromptsSideBySideGetWhatEachGetsAlone) {
   const TokenIds whole = greedy();
-  const std::vector<TokenIds> prompts = {prompt(), {1}, TokenIds(whole.rbegin(), whole.rend())};
+  const std::vector<TokenIds> prompts = {prompt(), {1}, TokenIds(whole.rbegin(), whole.rend()),
+                                         {2},      {3}, whole};
   const Transformer mixed = make_linear_model(checkpoint, test::mixed_features(model.config()));
   FeatureSet features = test::mixed_features(model.config());
   features.exact.assign(features.layers.size(), {.keys = 8, .sinks = 1, .recent = 2, .block = 4});
@@ -114,10 +115,26 @@ TEST_P(Generate, PromptsSideBySideGetWhatEachGetsAlone) {
   for (const Transformer* each : {&model, &mixed, &hybrid})
     for (const int64_t tokens : {1, 6}) {
       const std::vector<TokenIds> together = generate_greedily(*each, prompts, tokens);
-      ASSERT_EQ(together.size(), 3u);
-      for (size_t i = 0; i < 3; ++i)
+      ASSERT_EQ(together.size(), prompts.size());
+      for (size_t i = 0; i < prompts.size(); ++i)
         EXPECT_EQ(together[i], generate(*each, prompts[i], options(tokens)).ids) << i;
     }
+}
+
+// More tokens than are read at once: long prompts are continued in another batch than short ones.
+TEST_P(Generate, ManyPromptsTakeSeveralBatches) {
+  const int64_t context = model.config().context, vocabulary = model.config().vocabulary;
+  std::vector<TokenIds> prompts;
+  for (int64_t i = 0; i < 17000 / context; ++i)
+    prompts.emplace_back(static_cast<size_t>(context - 1 - i % 2), i % vocabulary);
+  std::vector<int64_t> told;
+  const std::vector<TokenIds> together = generate_greedily(
+      model, prompts, 2, [&](const ProgressUpdate& update) { told.push_back(update.done); });
+  ASSERT_EQ(together.size(), prompts.size());
+  EXPECT_GE(told.size(), 2u);
+  EXPECT_EQ(told.back(), std::ssize(prompts));
+  for (const size_t i : {size_t{0}, size_t{1}, prompts.size() / 2, prompts.size() - 1})
+    EXPECT_EQ(together[i], generate(model, prompts[i], options(2)).ids) << i;
 }
 
 TEST_P(Generate, PromptsSideBySideMayFillTheContext) {

@@ -52,7 +52,7 @@ TEST(ReportFacts, OfTraining) {
   training.teacher_loss = 3.25;
   training.student_loss = 4.125;
   training.kl = 0.625;
-  training.top1_agreement = 0.5125;
+  training.same_top = 0.5125;
   training.state_bytes = 2048;
   training.cache_bytes = 3 * 1024 * 1024;
   training.context = 1024;
@@ -62,7 +62,7 @@ TEST(ReportFacts, OfTraining) {
   EXPECT_THAT(facts,
               HasSubstr(fact("Student loss", "4.125<small>0.875 above the teacher</small>")));
   EXPECT_THAT(facts, HasSubstr(fact("KL(teacher‖student)", "0.625")));
-  EXPECT_THAT(facts, HasSubstr(fact("Top-1 agreement", "51.2 %")));
+  EXPECT_THAT(facts, HasSubstr(fact("Same likeliest token", "51.2 %")));
   EXPECT_THAT(facts, HasSubstr(fact("State", "2 KiB")));
   EXPECT_THAT(facts, HasSubstr(fact("Key/value cache",
                                     "3 MiB<small>at 1024 tokens, 1536 × the state</small>")));

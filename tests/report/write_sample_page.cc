@@ -2,7 +2,9 @@
 #include <iostream>
 #include <string_view>
 
+#include "dofla/report/fidelity_page.h"
 #include "dofla/report/page.h"
+#include "tests/support/sample_fidelity.h"
 #include "tests/support/sample_report.h"
 
 int main(int argc, char** argv) {
@@ -13,8 +15,12 @@ int main(int argc, char** argv) {
     std::cout << dofla::render_page(dofla::test::hostile_report());
   } else if (sample == "large") {
     std::cout << dofla::render_page(dofla::test::large_report());
+  } else if (sample == "fidelity" || sample == "fidelity-hostile") {
+    std::cout << dofla::render_fidelity_page(
+        sample == "fidelity" ? dofla::test::plain_fidelity() : dofla::test::hostile_fidelity(),
+        {"dofla compare", "0"});
   } else {
-    std::cerr << "usage: write_sample_page paper|hostile|large\n";
+    std::cerr << "usage: write_sample_page paper|hostile|large|fidelity|fidelity-hostile\n";
     return 2;
   }
 }

@@ -7,8 +7,9 @@
 
 #include "dofla/core/error.h"
 #include "dofla/distill/pair_init.h"
-#include "dofla/evaluate/compare.h"
 #include "dofla/evaluate/next_token.h"
+#include "dofla/fidelity/compare.h"
+#include "dofla/fidelity/divergence.h"
 #include "dofla/generate/generate.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/softmax_attention.h"
@@ -73,6 +74,11 @@ class Sensitivity : public testing::Test {
   }
 };
 
+double kl_of(const Transformer& teacher, const Transformer& student,
+             const std::vector<TokenIds>& text) {
+  return divergence_of(compare(teacher, {&student}, each_of(text)).front().windows).kl;
+}
+
 TEST_F(Sensitivity, SideBySideIsWhatEachIsAlone) {
   const Tensor first = batch(windows(2)), second = batch(windows(3));
   const TrainOptions options = {.steps = 2};
@@ -110,7 +116,7 @@ TEST_F(Sensitivity, OfALayerIsThatOfAModelWithOnlyThatLayerLinear) {
       continue;
     }
     const Transformer model = make_linear_model(checkpoint, only);
-    EXPECT_NEAR(added[layer], compare(alone, model, each_of(text)).kl, 1e-4 * added[layer]);
+    EXPECT_NEAR(added[layer], kl_of(alone, model, text), 1e-4 * added[layer]);
   }
   EXPECT_EQ(mean_loss(teacher, batch(text)), mean_loss(Transformer(checkpoint), batch(text)));
 }
@@ -192,7 +198,7 @@ TEST_F(Sensitivity, OfACacheIsThatOfAModelWithOnlyThatCache) {
       only.exact[layer] = options.exact;
       only.exact[layer].keys = options.key_ladder[i];
       const Transformer model = make_linear_model(checkpoint, only);
-      const double added = compare(teacher, model, each_of(first)).kl;
+      const double added = kl_of(teacher, model, first);
       EXPECT_NEAR(table.keys[layer][i], added, 1e-4 * added);
     }
 }

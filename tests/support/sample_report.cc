@@ -112,7 +112,7 @@ ReportData paper_report() {
   data.training->teacher_loss = 3.356;
   data.training->student_loss = 4.017;
   data.training->kl = 0.6431;
-  data.training->top1_agreement = 0.6182;
+  data.training->same_top = 0.6182;
   data.training->state_bytes = 12 * 12 * 64 * 65 * 4;
   data.training->cache_bytes = 12 * 2 * 768 * 1024 * 4;
   data.training->context = 1024;

@@ -27,6 +27,8 @@ Question arc_question(const JsonRecord& record) {
     fail("{}: \"answerKey\" {} is none of the choices' labels", record.where,
          excerpt(record.text("answerKey")));
   result.gold = gold - labels.begin();
+  result.stem = fmt::format("Question: {}\n", question.text("stem"));
+  result.options = result.continuations;
   return result;
 }
 

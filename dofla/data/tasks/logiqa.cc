@@ -49,13 +49,11 @@ int64_t gold_of(const TextLine& line) {
 
 Question to_question(const TextLine* lines) {
   Question question = {{}, {}, gold_of(lines[0])};
-  std::string context = fmt::format("Passage: {}\nQuestion: {}\nChoices:\n", spaced(lines[1].text),
-                                    spaced(lines[2].text));
-  for (size_t i = 0; i < kAnswers; ++i) {
-    question.continuations.push_back(answer_text(lines[3 + i]));
-    context += fmt::format("{}. {}\n", "ABCD"[i], question.continuations.back());
-  }
-  question.contexts = {context + "Answer:"};
+  question.stem = fmt::format("Passage: {}\nQuestion: {}\nChoices:\n", spaced(lines[1].text),
+                              spaced(lines[2].text));
+  for (size_t i = 0; i < kAnswers; ++i) question.options.push_back(answer_text(lines[3 + i]));
+  question.contexts = lettered(question).contexts;
+  question.continuations = question.options;
   return question;
 }
 

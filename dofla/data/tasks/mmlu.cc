@@ -34,10 +34,11 @@ Question to_question(const CsvRow& row, const std::string& introduction) {
   const std::string_view answer = trimmed(fields[5]);
   if (answer.size() != 1 || answer[0] < 'A' || answer[0] > 'D')
     fail("{}: expected the answer A, B, C or D, found {}", row.where, excerpt(fields[5]));
-  return {{fmt::format("{}{}\nA. {}\nB. {}\nC. {}\nD. {}\nAnswer:", introduction,
-                       trimmed(fields[0]), fields[1], fields[2], fields[3], fields[4])},
-          {"A", "B", "C", "D"},
-          answer[0] - 'A'};
+  return lettered({{},
+                   {},
+                   answer[0] - 'A',
+                   fmt::format("{}{}\n", introduction, trimmed(fields[0])),
+                   {fields.begin() + 1, fields.begin() + 5}});
 }
 
 }  // namespace

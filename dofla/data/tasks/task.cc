@@ -29,6 +29,24 @@ std::vector<TaskSplit> arc_splits(const std::string& set) {
 
 }  // namespace
 
+Question lettered(const Question& question, size_t turn) {
+  constexpr size_t kMost = 26;
+  const size_t count = question.options.size();
+  if (count < 2 || count > kMost)
+    fail("a question with {} options cannot be asked by letters: that takes 2 to {}", count, kMost);
+  Question result = {{question.stem}, {}, 0, question.stem, {}};
+  for (size_t i = 0; i < count; ++i) {
+    const auto letter = static_cast<char>('A' + i);
+    const size_t option = (i + turn) % count;
+    result.options.push_back(question.options[option]);
+    result.continuations.emplace_back(1, letter);
+    result.contexts[0] += fmt::format("{}. {}\n", letter, question.options[option]);
+    if (option == static_cast<size_t>(question.gold)) result.gold = static_cast<int64_t>(i);
+  }
+  result.contexts[0] += "Answer:";
+  return result;
+}
+
 const std::vector<Task>& tasks() {
   static const std::vector<Task> all = {
       {"piqa",

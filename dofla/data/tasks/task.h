@@ -20,12 +20,22 @@ struct Question {
   std::vector<std::string> continuations;  // likewise; none is empty
   int64_t gold = 0;                        // the right candidate
 
+  // Where the files have labelled options: the question without them, and these in its order, so
+  // that they can be shown behind letters. No options otherwise.
+  std::string stem = {};  // ends with a line end
+  std::vector<std::string> options = {};
+
   size_t candidates() const { return std::max(contexts.size(), continuations.size()); }
   const std::string& context(size_t i) const { return contexts[contexts.size() == 1 ? 0 : i]; }
   const std::string& continuation(size_t i) const {
     return continuations[continuations.size() == 1 ? 0 : i];
   }
 };
+
+// The question with its options shown behind letters, the first `turn` of them moved to the end:
+// the stem, "A. …", "B. …" and "Answer:". Its candidates are the letters, and option i stands
+// behind letter (i − turn) mod options. Throws Error unless it has 2 to 26 options.
+Question lettered(const Question& question, size_t turn = 0);
 
 struct TaskSplit {
   std::string name;  // "train", "validation", "test", …

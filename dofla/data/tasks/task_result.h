@@ -2,13 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace dofla {
 
 struct Accuracy {
   double mean = 0;
-  double standard_error = 0;  // √(p(1 − p)/(n − 1)); NaN for a single question
+  double standard_error = 0;  // √(p(1 − p)/(n − 1)) of right and wrong; NaN for a single question
 };
+
+// Of what every question got: 1 if it was answered right, 0 if not, or a share between.
+Accuracy accuracy(const std::vector<double>& right);
 
 struct TaskResult {
   int64_t questions = 0;

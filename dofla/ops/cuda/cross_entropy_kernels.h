@@ -33,16 +33,19 @@ cudaError_t launch_copy_panel(const LogitPanel& panel, const void* logits,
                               void* y,  // [rows, vocabulary], in the panel's element
                               cudaStream_t stream);
 
-// Sums over rows of the divergence between two models, as in ops/divergence.h: four doubles a row
-// [teacher's loss, student's loss, KL, whether both have the same most likely token].
-cudaError_t launch_divergence_rows(const float* teacher, const float* student, int64_t rows,
-                                   int64_t vocabulary, const int64_t* targets, double* out,
-                                   cudaStream_t stream);
+// What two models say of the next token, as in ops/divergence.h: kTokenNumbers doubles a row, the
+// fields of TokenStatistics in their order, without the target.
+constexpr int64_t kTokenNumbers = 10;
+cudaError_t launch_token_statistics(const float* teacher, const float* student, int64_t rows,
+                                    int64_t vocabulary, const int64_t* targets, double* out,
+                                    cudaStream_t stream);
 
-// Parts of the sums of an OutputError: `sums` takes kOutputSums pairs, always the same for the same
-// tensors.
-constexpr int kOutputSums = 128;
-cudaError_t launch_output_errors(Element element, int64_t count, const void* teacher,
-                                 const void* student, double* sums, cudaStream_t stream);
+// Parts of the sums of every head's OutputError, always the same for the same tensors.
+constexpr int64_t kOutputSums = 128;
+cudaError_t launch_head_errors(Element element, int64_t rows, int64_t heads, int64_t head_size,
+                               const void* teacher,  // [rows, heads, head_size]
+                               const void* student,  // [rows, heads, head_size]
+                               double* sums,         // [heads, kOutputSums, 2]
+                               cudaStream_t stream);
 
 }  // namespace dofla::cuda

@@ -46,11 +46,9 @@ __global__ void imitation_rows_backward(LogitPanel panel, const T* __restrict__ 
   if (threadIdx.x == 0) loss[blockIdx.x] = fmaxf(divergence, 0);
 }
 
-__device__ int64_t row_argmax(const float* row, int64_t count) {
+// The largest of the block's peaks, of equal ones the first; the same in every thread.
+__device__ Peak block_best(Peak mine) {
   __shared__ Peak peaks[LogitBlock::kWarps];
-  Peak mine = {-INFINITY, count};
-  for (int64_t i = threadIdx.x; i < count; i += LogitBlock::kThreads)
-    if (row[i] > mine.value) mine = {row[i], i};
   const auto keep = [&](float value, int64_t at) {
     if (value > mine.value || (value == mine.value && at < mine.at)) mine = {value, at};
   };
@@ -60,51 +58,103 @@ __device__ int64_t row_argmax(const float* row, int64_t count) {
     const int64_t at = __shfl_xor_sync(kWholeWarp, static_cast<long long>(mine.at), step);
     keep(value, at);
   }
-  __syncthreads();
+  __syncthreads();  // an earlier round's may still be read
   if (threadIdx.x % 32 == 0) peaks[threadIdx.x / 32] = mine;
   __syncthreads();
   for (int w = 0; w < LogitBlock::kWarps; ++w) keep(peaks[w].value, peaks[w].at);
-  return mine.at;
+  return mine;
 }
 
-__global__ void divergence_rows(const float* __restrict__ teacher,
-                                const float* __restrict__ student, int64_t vocabulary,
-                                const int64_t* __restrict__ targets, double* __restrict__ out) {
+constexpr int kTop = 5;  // as TokenStatistics has it
+
+// The places of a row's kTop largest numbers, largest first; `count` where there are no more. Every
+// thread keeps the largest of its own, and in each round the one that has the largest of all gives
+// it away.
+__device__ void row_top(const float* row, int64_t count, int64_t (&places)[kTop]) {
+  Peak own[kTop];
+#pragma unroll
+  for (int k = 0; k < kTop; ++k) own[k] = {-INFINITY, count};
+  for (int64_t i = threadIdx.x; i < count; i += LogitBlock::kThreads) {
+    Peak next = {row[i], i};
+    if (!(next.value > own[kTop - 1].value)) continue;
+#pragma unroll
+    for (int k = 0; k < kTop; ++k)
+      if (next.value > own[k].value) {
+        const Peak moved = own[k];
+        own[k] = next;
+        next = moved;
+      }
+  }
+#pragma unroll
+  for (int round = 0; round < kTop; ++round) {
+    places[round] = block_best(own[0]).at;
+    if (places[round] != own[0].at) continue;
+#pragma unroll
+    for (int k = 0; k + 1 < kTop; ++k) own[k] = own[k + 1];
+    own[kTop - 1] = {-INFINITY, count};
+  }
+}
+
+__global__ void token_statistics(const float* __restrict__ teacher,
+                                 const float* __restrict__ student, int64_t vocabulary,
+                                 const int64_t* __restrict__ targets, double* __restrict__ out) {
   const float* t = teacher + blockIdx.x * vocabulary;
   const float* s = student + blockIdx.x * vocabulary;
   const float t_sum = row_log_sum(t, vocabulary), s_sum = row_log_sum(s, vocabulary);
-  const int64_t t_best = row_argmax(t, vocabulary), s_best = row_argmax(s, vocabulary);
-  float kl = 0;
+  int64_t t_top[kTop], s_top[kTop];
+  row_top(t, vocabulary, t_top);
+  row_top(s, vocabulary, s_top);
+  double kl = 0, t_entropy = 0, s_entropy = 0;
   for (int64_t i = threadIdx.x; i < vocabulary; i += LogitBlock::kThreads) {
-    const float log_p = t[i] - t_sum;
-    kl += __expf(log_p) * (log_p - (s[i] - s_sum));
+    const float log_p = t[i] - t_sum, log_q = s[i] - s_sum;
+    const float p = __expf(log_p), q = __expf(log_q);
+    kl += p * (log_p - log_q);
+    t_entropy -= p * log_p;
+    s_entropy -= q * log_q;
   }
-  kl = block_sum(kl);
+  kl = block_total<LogitBlock::kThreads>(kl);
+  t_entropy = block_total<LogitBlock::kThreads>(t_entropy);
+  s_entropy = block_total<LogitBlock::kThreads>(s_entropy);
   if (threadIdx.x != 0) return;
+  int shared = 0;
+  for (int i = 0; i < kTop; ++i)
+    for (int j = 0; j < kTop; ++j) shared += t_top[i] == s_top[j] && t_top[i] < vocabulary;
   const int64_t target = targets[blockIdx.x];
-  double* row = out + 4 * blockIdx.x;
+  double* row = out + kTokenNumbers * blockIdx.x;
   row[0] = static_cast<double>(t_sum) - t[target];
   row[1] = static_cast<double>(s_sum) - s[target];
-  row[2] = fmaxf(kl, 0);  // rounding can take it a little below 0, where it cannot be
-  row[3] = t_best == s_best;
+  row[2] = kl < 0 ? 0 : kl;  // rounding can take it a little below 0, where it cannot be
+  row[3] = t_entropy;
+  row[4] = s_entropy;
+  // A row that is nowhere a number has no likeliest token: its loss says so, and place 0 is safe.
+  const int64_t t_best = t_top[0] < vocabulary ? t_top[0] : 0;
+  const int64_t s_best = s_top[0] < vocabulary ? s_top[0] : 0;
+  row[5] = exp(static_cast<double>(t[t_best]) - t_sum);
+  row[6] = exp(static_cast<double>(s[s_best]) - s_sum);
+  row[7] = static_cast<double>(t_best);
+  row[8] = static_cast<double>(s_best);
+  row[9] = shared;
 }
 
-// A block adds up every kOutputSums-th stretch of LogitBlock::kThreads elements.
+// Block (x, h) adds up every kOutputSums-th stretch of LogitBlock::kThreads elements of head h.
 template <class T>
-__global__ void output_errors(int64_t count, const T* __restrict__ teacher,
-                              const T* __restrict__ student, double* __restrict__ sums) {
+__global__ void head_errors(int64_t rows, int64_t head_size, const T* __restrict__ teacher,
+                            const T* __restrict__ student, double* __restrict__ sums) {
+  const int64_t heads = gridDim.y, head = blockIdx.y;
   double signal = 0, error = 0;
-  for (int64_t i = blockIdx.x * int64_t{LogitBlock::kThreads} + threadIdx.x; i < count;
-       i += int64_t{kOutputSums} * LogitBlock::kThreads) {
-    const double wanted = to_float(teacher[i]), off = to_float(student[i]) - wanted;
+  for (int64_t i = blockIdx.x * int64_t{LogitBlock::kThreads} + threadIdx.x; i < rows * head_size;
+       i += kOutputSums * LogitBlock::kThreads) {
+    const int64_t at = (i / head_size * heads + head) * head_size + i % head_size;
+    const double wanted = to_float(teacher[at]), off = to_float(student[at]) - wanted;
     signal += wanted * wanted;
     error += off * off;
   }
   signal = block_total<LogitBlock::kThreads>(signal);
   error = block_total<LogitBlock::kThreads>(error);
   if (threadIdx.x != 0) return;
-  sums[2 * blockIdx.x] = signal;
-  sums[2 * blockIdx.x + 1] = error;
+  double* part = sums + 2 * (head * kOutputSums + blockIdx.x);
+  part[0] = signal;
+  part[1] = error;
 }
 
 }  // namespace
@@ -121,21 +171,23 @@ cudaError_t launch_imitation_rows_backward(const LogitPanel& panel, const void* 
   });
 }
 
-cudaError_t launch_divergence_rows(const float* teacher, const float* student, int64_t rows,
-                                   int64_t vocabulary, const int64_t* targets, double* out,
-                                   cudaStream_t stream) {
+cudaError_t launch_token_statistics(const float* teacher, const float* student, int64_t rows,
+                                    int64_t vocabulary, const int64_t* targets, double* out,
+                                    cudaStream_t stream) {
   if (rows > 0)
-    divergence_rows<<<static_cast<unsigned>(rows), LogitBlock::kThreads, 0, stream>>>(
+    token_statistics<<<static_cast<unsigned>(rows), LogitBlock::kThreads, 0, stream>>>(
         teacher, student, vocabulary, targets, out);
   return cudaGetLastError();
 }
 
-cudaError_t launch_output_errors(Element element, int64_t count, const void* teacher,
-                                 const void* student, double* sums, cudaStream_t stream) {
+cudaError_t launch_head_errors(Element element, int64_t rows, int64_t heads, int64_t head_size,
+                               const void* teacher, const void* student, double* sums,
+                               cudaStream_t stream) {
   return with_type(element, [&](auto zero) {
     using T = decltype(zero);
-    output_errors<<<kOutputSums, LogitBlock::kThreads, 0, stream>>>(
-        count, static_cast<const T*>(teacher), static_cast<const T*>(student), sums);
+    const dim3 blocks(kOutputSums, static_cast<unsigned>(heads));
+    head_errors<<<blocks, LogitBlock::kThreads, 0, stream>>>(
+        rows, head_size, static_cast<const T*>(teacher), static_cast<const T*>(student), sums);
   });
 }
 

@@ -7,8 +7,8 @@ from dofla import answer, run, sentences, text_file, write
 from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
-COMMANDS = ["", "inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "generate",
-            "distill", "finetune", "report", "reproduce"]
+COMMANDS = ["", "inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "compare",
+            "generate", "distill", "finetune", "report", "reproduce"]
 
 
 @option("", "--help")
@@ -47,7 +47,7 @@ def register_common(command):
 
     option(command, "--help")(helps)
     option(command, "--json")(prints_json)
-    if command in ("dof", "sensitivity", "evaluate", "generate", "distill", "finetune", "reproduce"):
+    if command in ("dof", "sensitivity", "evaluate", "compare", "generate", "distill", "finetune", "reproduce"):
         option(command, "--device")(device)
 
 

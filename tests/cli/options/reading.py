@@ -25,7 +25,7 @@ def _():
 @option("evaluate", "--teacher")
 def _():
     own = ask("evaluate", teacher=MODEL)
-    equal((own["top1_agreement"], own["attention_error"]), (1, [0] * 5))
+    equal((own["same_top"], own["attention_error"]), (1, [0] * 5))
     equal(own["loss"], own["teacher_loss"])
 
 
@@ -58,6 +58,20 @@ def _():
     equal(tasks(task="piqa", limit=3)["questions"], 3)
 
 
+@option("evaluate", "--letters")
+def _():
+    generated, likely = (tasks(task="arc_easy", letters=by) for by in ("generated", "likelihood"))
+    equal((generated["asked"], likely["asked"], likely["unanswered"]), (9, 9, 0))
+    check(generated != likely)
+
+
+@option("evaluate", "--last-words")
+def _():
+    lines = [json.dumps({"context": f"Once {n} a", "continuation": "time"}) for n in ("upon", "at")]
+    said = answer("evaluate", MODEL, "--last-words", write("words.jsonl", "\n".join(lines)))
+    equal(said["words"], 2)
+
+
 def recall(**more):
     arguments = ["evaluate", MODEL, "--recall", "--data", text_file(60, 5)]
     for name, value in {"distances": "64", "questions": 4, **more}.items():
@@ -67,7 +81,12 @@ def recall(**more):
 
 @option("evaluate", "--recall")
 def _():
-    equal(set(recall()), {"recall", "induction"})
+    equal(set(recall()), {"recall", "needle", "induction"})
+
+
+@option("evaluate", "--depths")
+def _():
+    equal([row["depth"] for row in recall(depths="0.75,0.2")["needle"]], [0.2, 0.75])
 
 
 @option("evaluate", "--distances")

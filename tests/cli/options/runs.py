@@ -24,6 +24,7 @@ def plain(command, **instead):
         "sensitivity": {**text, "cost": 4, "steps": 2, "windows": 3, "held_out": 2},
         "plan": {"cost": 8},
         "evaluate": text,
+        "compare": {"texts": text_file(60), "length": 32, "windows": 3},
         "generate": {"prompt": "The", "max_tokens": 8, "temperature": 1, "seed": 3},
         "distill": {**text, "cost": 4, "steps": 2, "batch": 2, "samples": 32, "held_out": 2,
                     "out": new_path()},
@@ -34,6 +35,8 @@ def plain(command, **instead):
         "reproduce": {"data": text_file(), "out": new_path()},
     }[command]
     arguments = [command, first_argument(command)]
+    if command == "compare":
+        arguments.append(student())
     for name, value in {**options, **instead}.items():
         if value is not None:
             arguments.append("--" + name.replace("_", "-"))

@@ -74,6 +74,29 @@ TEST_F(TaskFiles, Logiqa) {
   EXPECT_EQ(questions[1].gold, 3);
 }
 
+// The options in their order, and with the first ones moved to the end.
+TEST_F(TaskFiles, OptionsAreShownBehindLettersInAnyRotation) {
+  const Question logiqa = read("logiqa")[0], mmlu = read("mmlu")[0], arc = read("arc_easy")[0];
+  EXPECT_EQ(lettered(logiqa).contexts, logiqa.contexts);
+  EXPECT_EQ(lettered(mmlu).contexts, mmlu.contexts);
+  EXPECT_THAT(lettered(logiqa, 3).contexts,
+              ElementsAre("Passage: All birds fly. A hen is a bird.\nQuestion: What follows?\n"
+                          "Choices:\nA. None\nB. Hens swim.\nC. Hens fly\nD. Birds are hens\n"
+                          "Answer:"));
+  EXPECT_EQ(lettered(logiqa, 3).gold, 2);
+  EXPECT_EQ(lettered(logiqa, 1).gold, 0);
+  EXPECT_THAT(lettered(arc, 1).contexts,
+              ElementsAre("Question: What is wet?\nA. sand\nB. air\nC. water\nAnswer:"));
+  EXPECT_THAT(lettered(arc, 1).continuations, ElementsAre("A", "B", "C"));
+  EXPECT_EQ(lettered(arc, 1).gold, 2);
+  EXPECT_EQ(lettered(arc, 3).contexts, lettered(arc).contexts);
+  for (const char* without : {"piqa", "winogrande", "wsc"})
+    expect_error([&] { lettered(read(without)[0]); }, {"0 options cannot be asked by letters"});
+  Question many = arc;
+  many.options.assign(27, "x");
+  expect_error([&] { lettered(many); }, {"27 options cannot be asked by letters"});
+}
+
 TEST_F(TaskFiles, LogiqaBroken) {
   const std::string file = "logiqa/Test.txt", good = "a\nP\nQ\nA.1\nB.2\nC.3\nD.4\n";
   expect_refused(file, "e\nP\nQ\nA.1\nB.2\nC.3\nD.4\n", "Test.txt:1: expected the right answer");

@@ -219,27 +219,60 @@ TEST_F(CudaDense, Imitation) {
     }
 }
 
-TEST_F(CudaDense, Divergence) {
-  const Tensor teacher = normal({40, 301}), student = normal({40, 301}), targets = ids(40, 301);
-  const dofla::Divergence cpu = divergence(teacher, student, targets);
-  const dofla::Divergence there = divergence(teacher.to(gpu), student.to(gpu), targets);
-  const double tolerance = 40 * 16 * kEps * std::sqrt(301.0);
-  EXPECT_NEAR(there.teacher_loss, cpu.teacher_loss, tolerance * cpu.teacher_loss);
-  EXPECT_NEAR(there.student_loss, cpu.student_loss, tolerance * cpu.student_loss);
-  EXPECT_NEAR(there.kl, cpu.kl, tolerance * (cpu.kl + cpu.student_loss));
-  EXPECT_EQ(there.agree, cpu.agree);
+TEST_F(CudaDense, TokenStatistics) {
+  for (const int64_t vocabulary : {3, 301, 50'257}) {
+    const int64_t rows = 40;
+    const Tensor teacher = normal({rows, vocabulary}), targets = ids(rows, vocabulary);
+    Tensor student = normal({rows, vocabulary});
+    for (int64_t i = 0; i < student.count(); ++i)  // near enough to share some likeliest tokens
+      student.data<float>()[i] = teacher.data<float>()[i] + 0.2f * student.data<float>()[i];
+    const auto cpu = token_statistics(teacher, student, targets);
+    const auto there = token_statistics(teacher.to(gpu), student.to(gpu), targets);
+    ASSERT_EQ(there.size(), cpu.size());
+    const double tolerance = 64 * kEps * std::sqrt(static_cast<double>(vocabulary)) *
+                             std::log(static_cast<double>(vocabulary));
+    for (size_t r = 0; r < cpu.size(); ++r) {
+      EXPECT_NEAR(there[r].teacher_loss, cpu[r].teacher_loss, tolerance);
+      EXPECT_NEAR(there[r].student_loss, cpu[r].student_loss, tolerance);
+      EXPECT_NEAR(there[r].kl, cpu[r].kl, tolerance);
+      EXPECT_NEAR(there[r].teacher_entropy, cpu[r].teacher_entropy, tolerance);
+      EXPECT_NEAR(there[r].student_entropy, cpu[r].student_entropy, tolerance);
+      EXPECT_NEAR(there[r].teacher_top_p, cpu[r].teacher_top_p, tolerance);
+      EXPECT_NEAR(there[r].student_top_p, cpu[r].student_top_p, tolerance);
+      EXPECT_EQ(there[r].teacher_top, cpu[r].teacher_top);
+      EXPECT_EQ(there[r].student_top, cpu[r].student_top);
+      EXPECT_EQ(there[r].shared_top, cpu[r].shared_top);
+      EXPECT_EQ(there[r].target, cpu[r].target);
+    }
+    for (const auto& same : token_statistics(teacher.to(gpu), teacher.to(gpu), targets))
+      EXPECT_EQ(same.kl, 0);
+  }
+}
+
+// Of equal logits the first counts, as on the CPU.
+TEST_F(CudaDense, TokenStatisticsOfEquallyLikelyTokens) {
+  const Tensor zeros = Tensor::zeros({3, 1200}), targets = ids(3, 1200);
+  for (const auto& row : token_statistics(zeros.to(gpu), zeros.to(gpu), targets)) {
+    EXPECT_EQ(row.teacher_top, 0);
+    EXPECT_EQ(row.shared_top, 5);
+  }
 }
 
 // Sums in double: what is left is the order of adding up.
-TEST_F(CudaDense, OutputErrors) {
-  for (const int64_t count : {1, 511, 300'001})
+TEST_F(CudaDense, HeadErrors) {
+  for (const int64_t tokens : {1, 511, 3001})
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      const Tensor teacher = normal({count}).to(dtype), student = normal({count}).to(dtype);
-      const OutputError cpu = output_error(teacher.to(DType::kF32), student.to(DType::kF32));
-      const OutputError there = output_error(teacher.to(gpu), student.to(gpu));
-      const double rounding = std::numeric_limits<double>::epsilon() * static_cast<double>(count);
-      EXPECT_NEAR(there.signal, cpu.signal, rounding * cpu.signal);
-      EXPECT_NEAR(there.error, cpu.error, rounding * cpu.error);
+      const Shape shape = {2, tokens, 3, 24};
+      const Tensor teacher = normal(shape).to(dtype), student = normal(shape).to(dtype);
+      const auto cpu = head_errors(teacher.to(DType::kF32), student.to(DType::kF32));
+      const auto there = head_errors(teacher.to(gpu), student.to(gpu));
+      ASSERT_EQ(there.size(), 3u);
+      const double rounding =
+          std::numeric_limits<double>::epsilon() * static_cast<double>(teacher.count());
+      for (size_t h = 0; h < 3; ++h) {
+        EXPECT_NEAR(there[h].signal, cpu[h].signal, rounding * cpu[h].signal);
+        EXPECT_NEAR(there[h].error, cpu[h].error, rounding * cpu[h].error);
+      }
     }
 }
 

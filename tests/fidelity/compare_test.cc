@@ -1,4 +1,4 @@
-#include "dofla/evaluate/compare.h"
+#include "dofla/fidelity/compare.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,16 +30,19 @@ TEST(Compare, AModelAgreesWithItself) {
   const Checkpoint checkpoint(test::fixtures() / "gpt2");
   const Safetensors expected(checkpoint.folder() / "expected.safetensors");
   const Transformer model(checkpoint);
-  const Comparison same = compare(model, model, once(expected.tensor("input_ids")));
-  EXPECT_EQ(same.tokens, expected.tensor("input_ids").size(1) - 1);
-  EXPECT_EQ(same.top1_agreement, 1);
-  EXPECT_NEAR(same.kl, 0, 1e-5);
-  EXPECT_EQ(same.teacher_loss, same.student_loss);
-  for (double error : same.attention_error) EXPECT_EQ(error, 0);
+  const Compared same = compare(model, {&model}, once(expected.tensor("input_ids"))).front();
+  ASSERT_EQ(same.windows.size(), 1u);
+  EXPECT_EQ(std::ssize(same.windows[0]), expected.tensor("input_ids").size(1) - 1);
+  for (const TokenStatistics& token : same.windows[0]) {
+    EXPECT_TRUE(token.same_top());
+    EXPECT_EQ(token.kl, 0);
+    EXPECT_EQ(token.teacher_loss, token.student_loss);
+  }
+  for (const double error : layer_errors(same)) EXPECT_EQ(error, 0);
 }
 
-// The teacher's logits, queries, keys and values are those of Transformers; what is made of them
-// follows the definitions in double precision. Two sequences of different length, the first longer
+// The teacher's logits are those of Transformers; what is made of them follows the definitions in
+// double precision. Two sequences of different length, the first longer
 // than one round of logits: the means are over tokens. Whoever swaps teacher and student, or losses
 // of theirs, meets a number that says so.
 class CompareByDefinition : public testing::Test {
@@ -67,8 +70,15 @@ class CompareByDefinition : public testing::Test {
     return out;
   }
 
-  // One sequence's queries, keys and values in one layer, and the student's features there.
+  // One sequence's queries, keys and values in one layer of the student, and its features there.
   reference::AttentionCase attention_case(size_t layer, size_t sequence) const {
+    Tensor heads[3];
+    student.forward(
+        to_tensor(sequences[sequence]),
+        {.state = nullptr,
+         .observer = [&](int64_t at, const Tensor& q, const Tensor& k, const Tensor& v) {
+           if (at == static_cast<int64_t>(layer)) heads[0] = q, heads[1] = k, heads[2] = v;
+         }});
     const Features& own = features.layers[layer];
     reference::AttentionCase out;
     out.heads = config.heads;
@@ -78,15 +88,9 @@ class CompareByDefinition : public testing::Test {
     out.counts = own.counts;
     out.z = reference::to_doubles(own.z);
     out.log_alpha = reference::to_doubles(own.log_alpha);
-    for (const auto& [name, values] :
-         {std::pair("q", &out.q), std::pair("k", &out.k), std::pair("v", &out.v)}) {
-      const Tensor all = expected.tensor(fmt::format("{}.{}", name, layer));  // [B, H, T, D]
-      const int64_t heads = all.size(1), size = all.size(2) * all.size(3);
-      for (int64_t h = 0; h < heads; ++h) {
-        const float* rows = all.data<float>() + (static_cast<int64_t>(sequence) * heads + h) * size;
-        values->insert(values->end(), rows, rows + out.tokens * out.width);
-      }
-    }
+    out.q = reference::to_doubles(heads[0]);
+    out.k = reference::to_doubles(heads[1]);
+    out.v = reference::to_doubles(heads[2]);
     return out;
   }
 
@@ -135,22 +139,48 @@ TEST_F(CompareByDefinition, EveryNumberIsWhatItsNameSays) {
       ++tokens;
     }
   }
-  const Comparison result = compare(teacher, student, each_of(sequences));
+  const Compared result = compare(teacher, {&student}, each_of(sequences)).front();
+  ASSERT_EQ(result.windows.size(), 2u);
+  TokenStatistics sum;
+  double found_tokens = 0, found_agree = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    ASSERT_EQ(result.windows[s].size() + 1, sequences[s].size());
+    for (size_t t = 0; t < result.windows[s].size(); ++t) {
+      const TokenStatistics& token = result.windows[s][t];
+      EXPECT_EQ(token.target, sequences[s][t + 1]);
+      sum.teacher_loss += token.teacher_loss;
+      sum.student_loss += token.student_loss;
+      sum.kl += token.kl;
+      found_agree += token.same_top();
+      ++found_tokens;
+    }
+  }
   const double tolerance = test::forward_tolerance(config, wanted);
-  EXPECT_EQ(static_cast<double>(result.tokens), tokens);
-  EXPECT_NEAR(result.teacher_loss, teacher_loss / tokens, tolerance);
-  EXPECT_NEAR(result.student_loss, student_loss / tokens, tolerance);
-  EXPECT_NEAR(result.kl, kl / tokens, tolerance);
-  EXPECT_NEAR(result.top1_agreement, agree / tokens, 1e-12);
+  EXPECT_EQ(found_tokens, tokens);
+  EXPECT_NEAR(sum.teacher_loss / tokens, teacher_loss / tokens, tolerance);
+  EXPECT_NEAR(sum.student_loss / tokens, student_loss / tokens, tolerance);
+  EXPECT_NEAR(sum.kl / tokens, kl / tokens, tolerance);
+  EXPECT_EQ(found_agree, agree);
   // They tell teacher from student, and agreement from none.
   EXPECT_GT(std::abs(teacher_loss - student_loss) / tokens, 10 * tolerance);
   EXPECT_GT(agree, 0);
   EXPECT_LT(agree, tokens);
 }
 
-TEST_F(CompareByDefinition, AttentionErrorsAreRelativeToTheTeachersOutput) {
-  const Comparison result = compare(teacher, student, each_of(sequences));
-  ASSERT_EQ(result.attention_error.size(), features.layers.size());
+// All students in one pass get what each gets alone.
+TEST_F(CompareByDefinition, StudentsDoNotDisturbEachOther) {
+  const auto both = compare(teacher, {&teacher, &student}, each_of(sequences));
+  const Compared alone = compare(teacher, {&student}, each_of(sequences)).front();
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].windows[1][3].kl, 0);
+  EXPECT_EQ(both[1].windows[1][3].kl, alone.windows[1][3].kl);
+  EXPECT_EQ(layer_errors(both[1]), layer_errors(alone));
+}
+
+TEST_F(CompareByDefinition, AttentionErrorsAreRelativeToSoftmaxAttention) {
+  const std::vector<double> found_errors =
+      layer_errors(compare(teacher, {&student}, each_of(sequences)).front());
+  ASSERT_EQ(found_errors.size(), features.layers.size());
   for (size_t layer = 0; layer < features.layers.size(); ++layer) {
     double error = 0, signal = 0;
     for (size_t s = 0; s < sequences.size(); ++s) {
@@ -167,29 +197,30 @@ TEST_F(CompareByDefinition, AttentionErrorsAreRelativeToTheTeachersOutput) {
     // Two float32 forward passes, relative to their own size.
     const double tolerance = test::float32_tolerance(std::max(config.width, config.mlp_width),
                                                      5 * config.layers, 1 + relative);
-    EXPECT_NEAR(result.attention_error[layer], relative, tolerance) << "layer " << layer;
+    EXPECT_NEAR(found_errors[layer], relative, tolerance) << "layer " << layer;
     EXPECT_GT(std::abs(relative - error / signal), 10 * tolerance) << "a root that shows";
   }
 }
 
-TEST(Compare, AStudentIsApartFromItsTeacher) {
-  const Checkpoint checkpoint(test::fixtures() / "gpt2");
-  const Tensor ids = Safetensors(checkpoint.folder() / "expected.safetensors").tensor("input_ids");
-  const Transformer teacher(checkpoint);
-  const auto plan = fixed_plan(identity_of(teacher.config()), 4);
-  const Comparison apart =
-      compare(teacher, make_linear_model(checkpoint, init_features(plan, {})), once(ids));
-  EXPECT_GT(apart.kl, 0);
-  EXPECT_NE(apart.student_loss, apart.teacher_loss);
-  EXPECT_EQ(static_cast<int64_t>(apart.attention_error.size()), teacher.config().layers);
-  for (double error : apart.attention_error) EXPECT_GT(error, 0);
+// The coordinates that a student's features are in are folded into its projections: errors of its
+// attention are those of its own queries and keys, whatever these coordinates are.
+TEST_F(CompareByDefinition, AttentionErrorsDoNotDependOnTheTeachersCoordinates) {
+  FeatureSet balanced = features.clone();
+  balanced.coordinates = measure_coordinates(teacher, sequences, Coordinates::kBalanced);
+  const Transformer folded = make_linear_model(checkpoint, balanced);
+  const Checkpoint there = in_coordinates(checkpoint, balanced.coordinates);
+  const Transformer same_coordinates(there);
+  const auto expected_errors = compare(same_coordinates, {&folded}, each_of(sequences)).front();
+  const auto found = compare(teacher, {&folded}, each_of(sequences)).front();
+  EXPECT_EQ(layer_errors(found), layer_errors(expected_errors));
 }
 
-TEST(Compare, RefusesModelsOfDifferentShape) {
-  const Checkpoint a(test::fixtures() / "gpt2"), b(test::fixtures() / "llama");
+TEST(Compare, RefusesAnotherVocabulary) {
+  const Checkpoint a(test::fixtures() / "gpt2");
+  const Checkpoint b(fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K");
   const Transformer first(a), second(b);
   const Tensor ids = Tensor::zeros({1, 4}, DType::kI64);
-  test::expect_error([&] { compare(first, second, once(ids)); }, {"cannot compare"});
+  test::expect_error([&] { compare(first, {&second}, once(ids)); }, {"cannot compare"});
 }
 
 }  // namespace

@@ -1,0 +1,112 @@
+#include "cli/compare_texts.h"
+
+#include <algorithm>
+
+#include "cli/assets.h"
+#include "cli/usage_error.h"
+#include "dofla/core/error.h"
+
+namespace dofla::cli {
+namespace {
+
+// "valid" of "data/valid.jsonl.zst".
+std::string stem_of(const std::string& file) {
+  const std::string name = fs::path(file).filename().string();
+  const std::string stem = name.substr(0, name.find('.', 1));
+  return stem.empty() ? file : stem;
+}
+
+// The files that a model says it was trained on.
+std::vector<fs::path> trained_on(const Checkpoint& model) {
+  std::vector<fs::path> files;
+  for (const char* block : {"linear_attention", "training"}) {
+    const Json& config = model.config_json();
+    if (!config.contains(block) || !config[block].is_object()) continue;
+    const Json data = config[block].value("data", Json());
+    if (!data.is_array()) continue;
+    for (const Json& file : data)
+      if (file.is_string()) files.push_back(fs::weakly_canonical(file.get<std::string>()));
+  }
+  return files;
+}
+
+std::vector<TokenIds> whole_windows(const Checkpoint& teacher, const std::string& file,
+                                    int64_t length, int64_t most, const Progress& progress) {
+  std::vector<TokenIds> windows =
+      read_windows(teacher, {.files = {file}, .length = length, .most = most}, progress);
+  std::erase_if(windows, [&](const TokenIds& window) { return std::ssize(window) != length; });
+  if (windows.empty())
+    fail("{}: fewer tokens than a window of {}: give more text, or a smaller --length", file,
+         length);
+  return windows;
+}
+
+}  // namespace
+
+void CompareTexts::add(CLI::App& app) {
+  app.add_option("--texts", texts_,
+                 "texts to compare on, F or NAME=F: .txt, or .jsonl with a \"text\" field a\n"
+                 "line; may be .zst or .gz (left out: the built-in Wikipedia text)")
+      ->type_name("F...");
+  app.add_option("--in-domain", in_domain_,
+                 "names of those texts that are of the kind that students were trained on")
+      ->type_name("NAME...");
+  app.add_option("--length", length_, "tokens of a window (left out: the shortest context)")
+      ->type_name("L")
+      ->check(whole_from(2));
+  app.add_option("--windows", windows_, "windows of every text (left out: as --suite has it)")
+      ->type_name("N")
+      ->check(whole_from(1));
+}
+
+std::vector<CompareTexts::NamedFile> CompareTexts::named_files() const {
+  std::vector<NamedFile> files;
+  if (texts_.empty()) files.push_back({"wikipedia", built_in_text("give --texts").string()});
+  for (const std::string& text : texts_) {
+    const size_t at = text.find('=');
+    std::error_code error;
+    const bool named = at != std::string::npos && !fs::exists(text, error);
+    NamedFile file =
+        named ? NamedFile{text.substr(0, at), text.substr(at + 1)} : NamedFile{stem_of(text), text};
+    if (file.name.empty() || file.file.empty())
+      throw UsageError(fmt::format("--texts {}: expected F or NAME=F", text));
+    if (std::ranges::find(files, file.name, &NamedFile::name) != files.end())
+      throw UsageError(fmt::format("--texts: two are called {}; name them: NAME=F", file.name));
+    files.push_back(std::move(file));
+  }
+  for (const std::string& name : in_domain_)
+    if (std::ranges::find(files, name, &NamedFile::name) == files.end())
+      throw UsageError(fmt::format("--in-domain {}: no text has that name", name));
+  return files;
+}
+
+std::vector<TextToCompare> CompareTexts::read(const std::vector<const Checkpoint*>& models,
+                                              int64_t otherwise,
+                                              std::vector<ModelToCompare>& students,
+                                              const Progress& progress) const {
+  int64_t length = length_;
+  for (const Checkpoint* model : models) {
+    const int64_t context = model->config().context;
+    if (length_ > context)
+      fail("--length {} is more than the context of {} of {}", length_, context,
+           model->folder().string());
+    length = length == 0 ? context : std::min(length, context);
+  }
+  std::vector<TextToCompare> texts;
+  for (const NamedFile& file : named_files()) {
+    TextToCompare text = {.name = file.name, .windows = {}};
+    for (size_t s = 0; s < students.size(); ++s)
+      if (const auto files = trained_on(*models[s + 1]);
+          std::ranges::find(files, fs::weakly_canonical(file.file)) != files.end()) {
+        students[s].trained_on.push_back(file.name);
+        text.in_domain = in_domain_.empty();
+      }
+    if (std::ranges::find(in_domain_, file.name) != in_domain_.end()) text.in_domain = true;
+    text.windows = whole_windows(*models.front(), file.file, length,
+                                 windows_ > 0 ? windows_ : otherwise, progress);
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+}  // namespace dofla::cli

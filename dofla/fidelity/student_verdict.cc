@@ -1,0 +1,86 @@
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "dofla/core/bytes.h"
+#include "dofla/fidelity/fidelity.h"
+
+namespace dofla {
+namespace {
+
+Finding memory_finding(const Cost& cost, const ModelConfig& teacher) {
+  Finding finding = {.grade = {}, .about = "memory", .words = {}};
+  finding.words =
+      cost.grows ? fmt::format("{} at {} tokens, and grows with the sequence",
+                               with_bytes_unit(cost.bytes[1]), kCostLengths[1])
+                 : fmt::format(
+                       "{} whatever the length; its teacher's cache is larger from {} tokens on",
+                       with_bytes_unit(cost.context_bytes), tokens_in(teacher, cost.context_bytes));
+  return finding;
+}
+
+// Between which of the yardsticks it stands.
+Finding yardstick_finding(double kl, const std::vector<Yardstick>& yardsticks) {
+  Finding finding = {.grade = {}, .about = "as rounded weights", .words = {}};
+  const auto further =
+      std::ranges::find_if(yardsticks, [&](const Yardstick& one) { return one.all.kl >= kl; });
+  if (further == yardsticks.begin()) {
+    finding.words =
+        fmt::format("closer than the teacher with its weights rounded to {} (KL {:.4f})",
+                    further->name, further->all.kl);
+  } else if (further == yardsticks.end()) {
+    const Yardstick& last = yardsticks.back();
+    finding.words = fmt::format(
+        "{:.1f} times as far as the teacher with its weights rounded to {} "
+        "(KL {:.4f})",
+        kl / last.all.kl, last.name, last.all.kl);
+  } else {
+    const Yardstick& closer = *(further - 1);
+    finding.words = fmt::format(
+        "further than the teacher with its weights rounded to {} (KL "
+        "{:.4f}), closer than with {} (KL {:.4f})",
+        closer.name, closer.all.kl, further->name, further->all.kl);
+  }
+  return finding;
+}
+
+// What is said of the controls, once for all texts that it is said of.
+void add_control_findings(const StudentFidelity& student, std::vector<Finding>& findings) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> said;  // a note, and of which texts
+  for (const TextFidelity& text : student.texts)
+    for (const std::string& note : notes(text.controls.controls, text.controls.student_loss)) {
+      const auto found =
+          std::ranges::find_if(said, [&](const auto& one) { return one.first == note; });
+      if (found == said.end())
+        said.push_back({note, {text.name}});
+      else
+        found->second.push_back(text.name);
+    }
+  for (const auto& [note, texts] : said)
+    findings.push_back({.grade = {},
+                        .about = "controls",
+                        .words = fmt::format("{} (on {})", note, fmt::join(texts, ", "))});
+}
+
+}  // namespace
+
+Verdict verdict_of(const StudentFidelity& student, const FidelityReport& report,
+                   const ModelConfig& teacher) {
+  std::vector<Finding> findings;
+  for (const TextFidelity& text : student.texts)
+    findings.push_back(text_finding(text.name, text.in_domain, text.divergence));
+  std::ranges::copy(ability_findings(student.abilities, report.teacher_abilities),
+                    std::back_inserter(findings));
+  if (!report.yardsticks.empty())
+    findings.push_back(yardstick_finding(student.all.kl, report.yardsticks));
+  add_control_findings(student, findings);
+  for (const TextFidelity& text : student.texts)
+    if (text.trained_on)
+      findings.push_back({.grade = {},
+                          .about = text.name,
+                          .words = "the student was trained on this file: its numbers flatter"});
+  findings.push_back(memory_finding(student.cost, teacher));
+  return make_verdict(std::move(findings));
+}
+
+}  // namespace dofla

@@ -1,0 +1,70 @@
+"""The options of compare."""
+
+import json
+
+from dofla import new_path, task_folder, text_file, write
+from options.checks import check, equal, option
+from options.runs import ask
+
+
+def compared(**instead):
+    return ask("compare", **instead)["students"][0]
+
+
+@option("compare", "--texts")
+def _():
+    equal([text["name"] for text in compared(texts=f"other={text_file(60, 5)}")["texts"]],
+          ["other"])
+
+
+@option("compare", "--in-domain")
+def _():
+    name = text_file(60).name.split(".")[0]
+    equal([compared()["texts"][0]["in_domain"], compared(in_domain=name)["texts"][0]["in_domain"]],
+          [False, True])
+
+
+@option("compare", "--length")
+def _():
+    equal(compared(length=16)["texts"][0]["tokens"], 3 * 15)
+
+
+@option("compare", "--windows")
+def _():
+    equal([compared(windows=n)["texts"][0]["windows"] for n in (2, 5)], [2, 5])
+
+
+@option("compare", "--suite")
+def _():
+    quick, full = (compared(texts=text_file(400), length=16, windows=None, suite=suite)
+                   for suite in ("quick", "full"))
+    equal((quick["texts"][0]["windows"], full["texts"][0]["windows"]), (16, 100))
+
+
+@option("compare", "--last-words")
+def _():
+    lines = [{"context": f"Lily saw {i} red", "continuation": "birds"} for i in range(4)]
+    file = write("words.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    equal(compared(last_words=file)["abilities"]["last_words"]["words"], 4)
+    check("last_words" not in compared()["abilities"])
+
+
+@option("compare", "--tasks")
+def _():
+    found = {task["task"]: task["questions"]
+             for task in compared(tasks=task_folder())["abilities"]["tasks"]}
+    equal(found, {"piqa": 5, "arc_easy": 3, "wsc": 2})
+
+
+@option("compare", "--out")
+def _():
+    page = new_path("page.html")
+    compared(out=page)
+    check("Can it replace its teacher?" in page.read_text())
+
+
+@option("compare", "--markdown")
+def _():
+    page = new_path("page.md")
+    compared(markdown=page)
+    check("## Verdict" in page.read_text())
