@@ -96,6 +96,7 @@ void run(const CompareArguments& options) {
     students.push_back({folder, &loaded.back()->model, loaded.back()->features});
   }
   std::vector<std::unique_ptr<Transformer>> rounded;
+  rounded.reserve(kYardstickBits.size());
   for (const int bits : kYardstickBits)
     rounded.push_back(std::make_unique<Transformer>(
         load_model(with_rounded_weights(teacher.checkpoint, bits), device)));

@@ -90,6 +90,7 @@ std::unordered_map<int64_t, int64_t> frequency_ranks(std::span<const TokenIds> i
   for (const TokenIds& window : ids)
     for (const int64_t id : window) ++counts[id];
   std::vector<std::pair<int64_t, int64_t>> order;  // −count, id
+  order.reserve(counts.size());
   for (const auto& [id, count] : counts) order.emplace_back(-count, id);
   std::ranges::sort(order);
   std::unordered_map<int64_t, int64_t> ranks;
