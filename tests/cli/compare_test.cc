@@ -67,7 +67,8 @@ TEST_F(CompareCli, WritesThePageTheMarkdownAndTheJson) {
   EXPECT_LT(said["yardsticks"][0]["all"]["kl"], said["yardsticks"][1]["all"]["kl"]);
   EXPECT_EQ(one["cost"]["bytes"][2]["tokens"], 1'000'000);
   EXPECT_EQ(one["cost"]["bytes"][0]["bytes"], one["cost"]["bytes"][2]["bytes"]);
-  EXPECT_EQ(one["worst"].size(), 8u);  // one in every window of 32 tokens
+  EXPECT_GE(one["worst"].size(), 8u);  // one in every window of 32 tokens, or two far apart
+  EXPECT_LE(one["worst"].size(), 16u);
 
   const std::string html = read_text(page);
   for (const char* part : {"Can it replace its teacher?", "Where is it lost?", "in domain",
