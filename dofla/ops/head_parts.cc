@@ -8,8 +8,8 @@
 namespace dofla {
 namespace {
 
-// Calls f(begin, end, place) for every run of heads that follow each other in the layer: [begin,
-// end) of the layer's stand at `place` in the part. X heads go with the key heads of the layer.
+// Calls f(begin, end, place) for every run of heads that follow each other in the layer, which has
+// so many: its heads [begin, end) stand at `place` in the part.
 void for_runs(const HeadPart& part, int64_t heads,
               const std::function<void(int64_t, int64_t, int64_t)>& f) {
   require(part.of > 0 && heads % part.of == 0, "{} heads for {} key heads", heads, part.of);

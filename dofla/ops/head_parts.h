@@ -25,8 +25,8 @@ struct KeyPart {
 // The heads that hold equally many keys, the fewest first. One part where all do.
 std::vector<KeyPart> equal_key_parts(const ExactKeys& exact, int64_t key_heads);
 
-// The heads of the part; x itself if these are all. On a GPU it may be a view. X is a multiple of
-// the key heads of the layer: heads h·X/Hkv to (h + 1)·X/Hkv − 1 go with key head h.
+// The heads of the part; x itself if these are all. X is a multiple of the key heads of the layer:
+// heads h·X/Hkv to (h + 1)·X/Hkv − 1 go with key head h. x may be a view.
 Tensor take_heads(const Tensor& x, const HeadPart& part);  // [B, X, T, D]
 // The other way: writes the part's heads into those of the layer, which may be a view.
 void put_heads(const Tensor& from, const HeadPart& part, Tensor& to);  // [B, X, T, D]
