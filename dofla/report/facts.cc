@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "dofla/core/bytes.h"
 #include "dofla/report/charts.h"
 #include "dofla/report/text.h"
 
@@ -115,7 +116,7 @@ std::string training_facts(const TrainingSection& training) {
   if (training.kl) facts += fact("KL(teacher‖student)", format_number(*training.kl));
   if (training.same_top)
     facts += fact("Same likeliest token", format_number(100 * *training.same_top, 3) + " %");
-  if (training.state_bytes) facts += fact("State", format_bytes(*training.state_bytes));
+  if (training.state_bytes) facts += fact("State", with_bytes_unit(*training.state_bytes));
   if (training.cache_bytes) {
     std::string note;
     if (training.context) note = fmt::format("at {} tokens", format_count(*training.context));
@@ -124,7 +125,7 @@ std::string training_facts(const TrainingSection& training) {
                           format_number(static_cast<double>(*training.cache_bytes) /
                                             static_cast<double>(*training.state_bytes),
                                         3));
-    facts += fact("Key/value cache", format_bytes(*training.cache_bytes), note);
+    facts += fact("Key/value cache", with_bytes_unit(*training.cache_bytes), note);
   }
   if (training.tokens_per_second)
     facts += fact("Speed", format_number(*training.tokens_per_second), "tokens/s");

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "dofla/core/bytes.h"
 #include "dofla/report/fidelity_charts.h"
 #include "dofla/report/fidelity_passages.h"
 #include "dofla/report/fidelity_tables.h"
@@ -44,7 +45,7 @@ std::string card(const StudentFidelity& student, const std::string& short_name) 
       "<p class=\"kind\">{2} · {3} a sequence{4}</p>\n<p class=\"headline\">It "
       "<bdi>{5}</bdi>.</p>\n<ul class=\"findings\">\n{6}</ul>\n</article>\n",
       name(student.verdict.grade), escape_html(short_name), student.kind,
-      format_bytes(student.cost.context_bytes),
+      with_bytes_unit(student.cost.context_bytes),
       student.cost.grows ? " of the context’s length" : "", escape_html(student.verdict.headline),
       items);
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "dofla/core/bytes.h"
 #include "dofla/report/text.h"
 
 namespace dofla {
@@ -118,7 +119,7 @@ ResultTable controls_table(const FidelityReport& report) {
       const auto add = [&](const std::string& name, double loss, int64_t bytes, bool bold) {
         table.rows.push_back(
             {{student.name, text_label(text), name},
-             {{with_sign(loss - controls.teacher_loss, 4), "", bold}, {format_bytes(bytes)}}});
+             {{with_sign(loss - controls.teacher_loss, 4), "", bold}, {with_bytes_unit(bytes)}}});
       };
       add("the student", controls.student_loss, student.cost.context_bytes, true);
       for (const Control& control : controls.controls.measured)
@@ -139,7 +140,7 @@ ResultTable cost_table(const FidelityReport& report) {
   table.columns.push_back({"decode", timed});
   const auto add = [&](const std::string& name, const Cost& cost) {
     TableRow row = {{name}, {}};
-    for (const int64_t bytes : cost.bytes) row.cells.push_back({format_bytes(bytes)});
+    for (const int64_t bytes : cost.bytes) row.cells.push_back({with_bytes_unit(bytes)});
     row.cells.push_back({format_number(cost.prefill, 3)});
     row.cells.push_back({format_number(cost.decode, 3)});
     table.rows.push_back(std::move(row));

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "dofla/core/bytes.h"
 #include "dofla/report/charts.h"
 #include "dofla/report/text.h"
 
@@ -227,7 +228,7 @@ std::string controls_table_html(const TrainingSection& training) {
   const auto add_row = [&](const std::string& name, double loss, std::optional<int64_t> bytes) {
     table.begin_row(name);
     table.add(format_number(loss - training.teacher_loss.value_or(0)));
-    table.add(bytes ? format_bytes(*bytes) : "");
+    table.add(bytes ? with_bytes_unit(*bytes) : "");
     table.end_row();
   };
   if (training.student_loss) add_row("the student", *training.student_loss, training.state_bytes);

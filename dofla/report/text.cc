@@ -1,6 +1,5 @@
 #include "dofla/report/text.h"
 
-#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -119,14 +118,6 @@ std::string format_lambda(double value) {
 std::string format_count(int64_t value) {
   const std::string digits = std::to_string(value);
   return value < 0 ? with_sign(true, group_digits(digits.substr(1))) : group_digits(digits);
-}
-
-std::string format_bytes(int64_t bytes) {
-  constexpr std::array<std::string_view, 6> kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; std::abs(value) >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  return fmt::format("{} {}", format_number(value, 3), kUnits[unit]);
 }
 
 }  // namespace dofla

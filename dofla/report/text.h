@@ -23,6 +23,5 @@ std::string format_dof(double value, double spread);
 std::string format_power(int base, int64_t exponent);  // "10⁻³"
 std::string format_lambda(double value);               // "2⁻⁸" for powers of two
 std::string format_count(int64_t value);               // "12 345"
-std::string format_bytes(int64_t bytes);               // "1.5 MiB"
 
 }  // namespace dofla

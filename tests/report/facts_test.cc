@@ -63,9 +63,9 @@ TEST(ReportFacts, OfTraining) {
               HasSubstr(fact("Student loss", "4.125<small>0.875 above the teacher</small>")));
   EXPECT_THAT(facts, HasSubstr(fact("KL(teacher‖student)", "0.625")));
   EXPECT_THAT(facts, HasSubstr(fact("Same likeliest token", "51.2 %")));
-  EXPECT_THAT(facts, HasSubstr(fact("State", "2 KiB")));
+  EXPECT_THAT(facts, HasSubstr(fact("State", "2.0 kB")));
   EXPECT_THAT(facts, HasSubstr(fact("Key/value cache",
-                                    "3 MiB<small>at 1024 tokens, 1536 × the state</small>")));
+                                    "3.1 MB<small>at 1024 tokens, 1536 × the state</small>")));
   EXPECT_THAT(facts, HasSubstr(fact("Speed", "18\u202F342<small>tokens/s</small>")));
 }
 

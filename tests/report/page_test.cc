@@ -77,7 +77,7 @@ TEST(ReportPage, ShowsPlanCurvesAndResults) {
   EXPECT_TRUE(contains(page, "aria-label=\"Layer 2: M = 182 ± 9.1\""));
   EXPECT_EQ(count(page, "class=\"mark series"), 3u * 12u);
   EXPECT_EQ(count(page, "class=\"faint\""), 144u - 12u);
-  for (const char* part : {"4.017", "61.8 %", "72 MiB", "2.29 MiB", "18\u202F342", "λ = 2⁻⁸",
+  for (const char* part : {"4.017", "61.8 %", "75.5 MB", "2.4 MB", "18\u202F342", "λ = 2⁻⁸",
                            "dofla distill gpt2 --data wiki.jsonl", "C = 64"})
     EXPECT_TRUE(contains(page, part)) << part;
   size_t before = 0;
@@ -256,9 +256,9 @@ TEST(ReportPage, ShowsWhatTheStudentHasToBeat) {
   data.training->controls_notes = {"the linear part does not pay here: the student < a window"};
   const std::string page = markup(data);
   for (const char* row :
-       {"the student</th><td>0.25</td><td>2 KiB</td>",
-        "<bdi>its exact keys alone</bdi></th><td>0.75</td><td>1 KiB</td>",
-        "<bdi>a window</bdi></th><td>0.125</td><td>2 KiB</td>", "the student &lt; a window"})
+       {"the student</th><td>0.25</td><td>2.0 kB</td>",
+        "<bdi>its exact keys alone</bdi></th><td>0.75</td><td>1.0 kB</td>",
+        "<bdi>a window</bdi></th><td>0.125</td><td>2.0 kB</td>", "the student &lt; a window"})
     EXPECT_TRUE(contains(page, row)) << row;
   EXPECT_EQ(first_unbalanced(page), "");
 }
