@@ -29,12 +29,12 @@ struct Names<AnswerBy> {
 
 struct LetteredResult {
   int64_t questions = 0;
-  int64_t asked = 0;       // every question once a rotation
-  int64_t unanswered = 0;  // of those asked: no letter of an option, or no finite score; wrong
-  int64_t truncated = 0;   // of those asked: cut on the left to fit the model's context
-  double chance = 0;       // what guessing gets right
-  Accuracy acc;            // mean over all rotations; the standard error is one over questions
-  Accuracy as_published;   // with the options in the order of the file
+  int64_t asked = 0;           // every question once a rotation
+  int64_t unanswered = 0;      // of those asked: no letter of an option, or no finite score; wrong
+  int64_t truncated = 0;       // of those asked: cut on the left to fit the model's context
+  double chance = 0;           // what guessing gets right
+  Accuracy acc = {};           // mean over all rotations; the standard error is one over questions
+  Accuracy as_published = {};  // with the options in the order of the file
   double same_option = 0;  // share of questions with the same option as answer in every rotation
 };
 

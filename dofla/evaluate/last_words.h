@@ -13,8 +13,8 @@ namespace dofla {
 struct LastWords {
   int64_t words = 0;
   int64_t truncated = 0;  // texts cut on the left to fit the model's context
-  Accuracy acc;     // every token of the word is the likeliest one, as greedy generation draws
-  double loss = 0;  // mean over the words of −log p(word), in nats
+  Accuracy acc = {};  // every token of the word is the likeliest one, as greedy generation draws
+  double loss = 0;    // mean over the words of −log p(word), in nats
   double perplexity = 1;  // exp(loss): a word's, not a token's
 };
 
