@@ -86,6 +86,7 @@ std::vector<KeyPart> equal_key_parts(const ExactKeys& exact, int64_t key_heads) 
     part.key_heads.push_back(h);
   }
   std::vector<KeyPart> parts;
+  parts.reserve(by_count.size());
   for (const auto& [count, part] : by_count) parts.push_back({part, exact.with_keys(count)});
   return parts;
 }

@@ -13,6 +13,7 @@ namespace {
 std::vector<LossCurve> curves_of(const SensitivityTable& table,
                                  const std::vector<SensitivityTable::Curve>& measured) {
   std::vector<LossCurve> curves;
+  curves.reserve(measured.size());
   for (const SensitivityTable::Curve& added : measured) curves.emplace_back(table.ladder, added);
   return curves;
 }

@@ -82,6 +82,7 @@ std::vector<FeatureSet> draw_features(const Transformer& teacher, const std::vec
   for (int64_t i = 0; i < sequences; ++i)
     teacher.forward(to_tensor(text[static_cast<size_t>(i)]), forward);
   std::vector<FeatureSet> sets;
+  sets.reserve(samplers.size());
   for (const PairSampler& sampler : samplers)
     sets.push_back(sampler.features(map).to(teacher.device()));
   return sets;
