@@ -1,15 +1,15 @@
 #!/bin/sh
 # The main job on the built-in model and text: measure, plan, train, compare, then let teacher and
 # student tell how the same sentence goes on. The student stays in OUT, which is made anew.
-# usage: tools/demo.sh DOFLA [OUT] [STEPS]     left out: out/wiki-mini-linear, 100 steps
+# usage: tools/demo.sh DOFLA [OUT] [STEPS]     left out: out/wiki-mini-hybrid, 40 steps
 set -eu
 dofla=${1:?usage: tools/demo.sh DOFLA [OUT] [STEPS]}
-out=${2:-out/wiki-mini-linear}
-steps=${3:-100}
+out=${2:-out/wiki-mini-hybrid}
+steps=${3:-40}
 mkdir -p "$(dirname "$out")"
 rm -rf "$out"
-echo "dofla distill --cost 64 --steps $steps --batch 4 --out $out"
-"$dofla" distill --cost 64 --steps "$steps" --batch 4 --out "$out"
+echo "dofla distill --memory 400kB --steps $steps --batch 4 --out $out"
+"$dofla" distill --memory 400kB --steps "$steps" --batch 4 --out "$out"
 prompt="The river rises in the mountains and"
 for model in teacher student; do
   echo
