@@ -38,7 +38,7 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
                  whole_between(1, DimensionPlan::kLargestDimension))
           ->capture_default_str();
   CLI::Option* by = add_choice(app, "--by", options.allocate.by,
-                               "sensitivity: the same M for a layer, or each head its own\n"
+                               "sensitivity: all heads of a layer alike, or each its own\n"
                                "(left out: head)");
   CLI::Option* plan = app.add_option("--plan", options.plan,
                                      "a plan of dofla plan, instead of --cost and --strategy")

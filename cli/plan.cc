@@ -161,7 +161,7 @@ Command add_plan(CLI::App& program) {
              whole_between(1, DimensionPlan::kLargestDimension))
       ->capture_default_str();
   add_choice(*app, "--by", options->allocate.by,
-             "sensitivity: the same M for a layer, or each head its own (left out: head)");
+             "sensitivity: all heads of a layer alike, or each its own (left out: head)");
   options->lambda.add(*app, "the ridge λ, such as 2^-4 (left out: that of FILE)");
   app->add_option("--power", options->allocate.power,
                   "dof-head: M in proportion to this power of the DoF (left out: 1)")

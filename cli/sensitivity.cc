@@ -135,11 +135,11 @@ Command add_sensitivity(CLI::App& program) {
   add_json_flag(*app, options->json);
   app->footer(
       "Students of several sizes are trained side by side on the same batches. Then each layer in\n"
-      "turn is made linear while all others keep their softmax attention, and the next-token loss\n"
-      "that this adds is measured; a backward through the teacher tells how it is spread over the\n"
-      "heads. The file of --out serves any budget. It gives the plan of distill --strategy\n"
-      "sensitivity if text, --cost or --memory, --held-out, --seed, exact keys, --coordinates and\n"
-      "--features are the same.\n\n"
+      "turn is made linear while all others keep their softmax attention, and the divergence from\n"
+      "the teacher's distribution of the next token is measured, which is what the loss rises by;\n"
+      "a backward through the teacher tells how it is spread over the heads. The file of --out\n"
+      "serves any budget. It gives the plan of distill --strategy sensitivity if text, --cost or\n"
+      "--memory, --held-out, --seed, exact keys, --coordinates and --features are the same.\n\n"
       "Example:\n"
       "  dofla sensitivity path/to/gpt2 --data train.jsonl.zst --out sensitivity.json\n"
       "  dofla plan sensitivity.json --cost 64 --out plan.json\n"
@@ -151,7 +151,7 @@ Command add_sensitivity(CLI::App& program) {
       "[[nats]]}]};\n"
       "   beside exact keys \"exact_keys\" and \"key_heads\", with --memory \"key_ladder\": [K] "
       "and in the layers\n"
-      "   \"added_without_features\": [nats, one for each K]");
+      "   \"added_without_features\": [nats, one for each K] and \"heads_without_features\"");
   return {app, [options] { run(*options); }};
 }
 
