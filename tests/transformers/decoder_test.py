@@ -4,6 +4,7 @@
 usage: decoder_test.py WRITE_STUDENTS        exits with 77 where there is no torch
 """
 
+import copy
 import importlib
 import os
 import subprocess
@@ -83,6 +84,7 @@ class Students(unittest.TestCase):
                     for count in parts:
                         rows.append(model.decode(ids[:, past : past + count], states, past))
                         past += count
+                        states = copy.deepcopy(states)  # as those do who go on from one prompt twice
                     logits = model.logits(torch.cat(rows, dim=1))
                 student.require_near(logits, student.expected["logits"], f"logits in {len(parts)} parts")
 

@@ -239,6 +239,9 @@ class Parts(tuple):
     def __new__(cls, *caches):
         return super().__new__(cls, caches)
 
+    def __getnewargs__(self):  # so that a copy is made of caches as well, not of a tuple of them
+        return tuple(self)
+
 
 def _heads_apart(q, k, v, features, exact, state: Optional[Parts]):
     """Key heads that hold equally many keys attend together, the others apart."""
