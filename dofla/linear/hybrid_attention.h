@@ -5,14 +5,13 @@
 
 #include "dofla/checkpoint/hf_config.h"
 #include "dofla/model/attention.h"
-#include "dofla/ops/head_parts.h"
 #include "dofla/ops/hybrid_attention.h"
 
 namespace dofla {
 
 class HybridAttention : public Attention {
  public:
-  HybridAttention(const ModelConfig& config, Features features, const ExactKeys& exact);
+  HybridAttention(const ModelConfig& config, Features features, ExactKeys exact);
 
   const Features* features() const override { return features_.empty() ? nullptr : &features_; }
   bool grows() const override { return false; }
@@ -25,9 +24,9 @@ class HybridAttention : public Attention {
                               const GradientBuffers& buffers) const override;
 
  private:
-  int64_t head_size_;
+  int64_t key_heads_, head_size_;
   Features features_;
-  std::vector<KeyPart> parts_;
+  ExactKeys exact_;
 };
 
 // The kind of attention that a layer of a student has: hybrid, linear, or the teacher's softmax

@@ -1,8 +1,6 @@
 // What the backward of an attention takes over from its forward.
 #pragma once
 
-#include <vector>
-
 #include "dofla/core/tensor.h"
 
 namespace dofla {
@@ -15,9 +13,8 @@ struct AttentionTape {
   // Of hybrid attention (ops/hybrid_attention.h), where keys have left: which ones and which stayed
   // (Evictions), and the attention to those that have left alone, in the rows that see any.
   Tensor order = {}, kept = {};
-  Tensor left_out = {};                   // [B, R, H, D]
-  Tensor left_log_sum = {};               // [B, H, R] F32
-  std::vector<AttentionTape> parts = {};  // of heads that were computed apart; `out` is of all
+  Tensor left_out = {};      // [B, R, H, D]
+  Tensor left_log_sum = {};  // [B, H, R] F32
 };
 
 // Throws std::invalid_argument unless the tape is empty or that of a forward of these queries.

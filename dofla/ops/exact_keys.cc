@@ -9,46 +9,53 @@ const ExactKeysBackend& on_device(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kExactKeys : cpu::kExactKeys;
 }
 
-void require_inputs(const Tensor& q, const Tensor& k, const ExactKeys& exact) {
-  require_valid(exact);
-  require(exact.head_keys.empty(), "exact keys: heads that hold different numbers of keys");
+void require_inputs(const Tensor& q, const Tensor& k, const std::vector<HeadCache>& caches) {
   require(q.rank() == 4 && k.rank() == 4 && q.size(0) == k.size(0) && q.size(3) == k.size(3) &&
               k.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(2) <= k.size(2) &&
               q.dtype() == k.dtype() && q.device() == k.device(),
           "exact keys: queries {} do not go with keys {}", to_string(q.shape()),
           to_string(k.shape()));
-  require(k.size(2) - q.size(2) <= exact.keys, "exact keys: {} keys from before, a cache holds {}",
-          k.size(2) - q.size(2), exact.keys);
+  const int64_t keys = std::ranges::max_element(caches, {}, &HeadCache::keys)->keys;
+  require(k.size(2) == keys, "exact keys: {} keys, the caches and the new tokens have {}",
+          k.size(2), keys);
+}
+
+std::vector<HeadCache> caches_of(const Tensor& q, const Tensor& k, const ExactKeys& exact,
+                                 int64_t past) {
+  require_valid(exact);
+  require(q.rank() == 4 && k.rank() == 4, "exact keys: queries {} and keys {}",
+          to_string(q.shape()), to_string(k.shape()));
+  std::vector<HeadCache> caches = head_caches(exact, k.size(1), past, q.size(2));
+  require_inputs(q, k, caches);
+  return caches;
 }
 
 // A window: the oldest leave, whatever the queries are.
-Evictions evict_oldest(const Tensor& k, const ExactKeys& exact) {
-  const int64_t keys = k.size(2), times = times_evicted(exact, keys);
-  const int64_t held = keys - times * exact.block, sinks = std::min(exact.sinks, keys);
-  const auto indices = [](int64_t count) {
-    return Tensor({1, std::max<int64_t>(count, 0)}, DType::kI32);
-  };
-  Tensor order = indices(times * exact.block), kept = indices(times * (exact.keys - exact.block)),
-         rest = indices(held);
-  // Those that are held when `left` keys have left and `come` have come.
-  const auto write_held = [&](int64_t left, int64_t come, int32_t* to) {
-    for (int64_t j = 0; j < sinks; ++j) *to++ = static_cast<int32_t>(j);
-    for (int64_t j = sinks + left; j < come; ++j) *to++ = static_cast<int32_t>(j);
-  };
-  for (int64_t j = 0; j < order.count(); ++j)
-    order.data<int32_t>()[j] = static_cast<int32_t>(sinks + j);
-  for (int64_t n = 0; n < times; ++n)
-    write_held((n + 1) * exact.block, exact.keys + n * exact.block,
-               kept.data<int32_t>() + n * (exact.keys - exact.block));
-  write_held(times * exact.block, keys, rest.data<int32_t>());
-  const int64_t batch = k.size(0), heads = k.size(1);
-  const auto for_all = [&](const Tensor& one, Shape shape) {
-    return one.to(k.device()).repeat(batch * heads).reshape(std::move(shape));
-  };
-  return {for_all(order, {batch, heads, times * exact.block}),
-          for_all(kept, {batch, heads, times, exact.keys - exact.block}),
-          for_all(rest, {batch, heads, held}),
-          Tensor::zeros({batch, heads, held}, DType::kF32, k.device())};
+Evictions evict_oldest(const std::vector<HeadCache>& caches, const Tensor& k,
+                       const ExactKeys& exact) {
+  Evictions one = new_evictions(caches, 1, exact.block, {});
+  const int64_t row = one.order.size(2), batch = k.size(0);
+  for (size_t h = 0; h < caches.size(); ++h) {
+    const HeadCache& cache = caches[h];
+    const int64_t sinks = std::min(exact.sinks, cache.keys);
+    // Those that are held when `left` keys have left and `come` have come.
+    const auto write_held = [&](int64_t left, int64_t come, int64_t offset, int32_t* to) {
+      for (int64_t j = 0; j < sinks; ++j) *to++ = static_cast<int32_t>(offset + j);
+      for (int64_t j = sinks + left; j < come; ++j) *to++ = static_cast<int32_t>(offset + j);
+    };
+    int32_t* order = one.order.data<int32_t>() + static_cast<int64_t>(h) * row;
+    for (int64_t j = 0; j < row; ++j)
+      order[j] = j < cache.times * exact.block ? static_cast<int32_t>(sinks + j) : -1;
+    for (int64_t n = 0; n < cache.times; ++n)
+      write_held((n + 1) * exact.block, cache.limit + n * exact.block, 0,
+                 one.kept.data<int32_t>() + cache.first_kept + n * (cache.limit - exact.block));
+    int32_t* held = one.held.data<int32_t>() + cache.first;
+    std::fill_n(held, cache.limit, -1);
+    write_held(cache.times * exact.block, cache.keys, static_cast<int64_t>(h) * k.size(2), held);
+  }
+  const auto for_all = [&](const Tensor& x) { return x.to(k.device()).repeat(batch); };
+  return {for_all(one.order), for_all(one.kept), for_all(one.held),
+          Tensor::zeros({batch, one.score.size(1)}, DType::kF32, k.device())};
 }
 
 }  // namespace
@@ -67,7 +74,13 @@ void require_valid(const ExactKeys& exact) {
   require(exact.decay > 0 && exact.decay < 1,
           "exact keys: expected a decay between 0 and 1, found {}", exact.decay);
   if (exact.head_keys.empty()) return;
-  for (const int64_t keys : exact.head_keys) require_valid(exact.with_keys(keys));
+  for (const int64_t keys : exact.head_keys) {
+    require_valid(exact.with_keys(keys));
+    require((exact.keys - keys) % exact.block == 0,
+            "exact keys: heads with {} and {} keys: expected numbers that differ by a multiple of "
+            "the {} that leave together",
+            keys, exact.keys, exact.block);
+  }
   require(exact.keys == *std::ranges::max_element(exact.head_keys),
           "exact keys: {} are not the most of any head", exact.keys);
 }
@@ -88,34 +101,64 @@ int64_t keys_held(const ExactKeys& exact, int64_t tokens) {
   return tokens - times_evicted(exact, tokens) * exact.block;
 }
 
-Evictions evict_keys(const Tensor& q, const Tensor& k, const ExactKeys& exact,
-                     const Tensor& score) {
-  require_inputs(q, k, exact);
-  const int64_t before = k.size(2) - q.size(2);
-  if (score.defined() || before > 0)
-    require_shape(score, {k.size(0), k.size(1), before}, "exact keys: scores from before");
-  if (exact.policy == KeyPolicy::kRecent) return evict_oldest(k, exact);
-  return on_device(q).evict(q, k, exact, score);
+std::vector<HeadCache> head_caches(const ExactKeys& exact, int64_t key_heads, int64_t past,
+                                   int64_t tokens) {
+  require(exact.head_keys.empty() || std::ssize(exact.head_keys) == key_heads,
+          "exact keys: of {} key heads, the layer has {}", exact.head_keys.size(), key_heads);
+  require(past >= 0 && tokens >= 0, "exact keys: {} tokens after {}", tokens, past);
+  std::vector<HeadCache> caches;
+  int64_t kept = 0, places = 0;
+  for (int64_t h = 0; h < key_heads; ++h) {
+    const ExactKeys own = exact.of_head(h);
+    const int64_t before = keys_held(own, past), keys = before + tokens;
+    const HeadCache& cache = caches.emplace_back(
+        HeadCache{own.keys, before, keys, times_evicted(own, keys), kept, places});
+    kept += cache.times * (own.keys - exact.block);
+    places += own.keys;
+  }
+  return caches;
+}
+
+Evictions new_evictions(const std::vector<HeadCache>& caches, int64_t batch, int64_t block,
+                        const Device& device) {
+  const auto heads = std::ssize(caches);
+  const HeadCache& last = caches.back();
+  const int64_t times = std::ranges::max_element(caches, {}, &HeadCache::times)->times;
+  const int64_t kept = last.first_kept + last.times * (last.limit - block);
+  const int64_t places = last.first + last.limit;
+  return {Tensor({batch, heads, times * block}, DType::kI32, device),
+          Tensor({batch, kept}, DType::kI32, device),
+          Tensor({batch, 1, places}, DType::kI32, device),
+          Tensor({batch, places}, DType::kF32, device)};
+}
+
+Evictions evict_keys(const Tensor& q, const Tensor& k, const ExactKeys& exact, const Tensor& score,
+                     int64_t past) {
+  const std::vector<HeadCache> caches = caches_of(q, k, exact, past);
+  if (score.defined() || past > 0)
+    require_shape(score, {k.size(0), exact.total_keys(k.size(1))},
+                  "exact keys: scores from before");
+  if (exact.policy == KeyPolicy::kRecent) return evict_oldest(caches, k, exact);
+  return on_device(q).evict(q, k, exact, caches, score);
 }
 
 Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
-                       const Evictions& evictions, Tensor* log_sum) {
-  require_inputs(q, k, exact);
+                       const Evictions& evictions, Tensor* log_sum, int64_t past) {
+  const std::vector<HeadCache> caches = caches_of(q, k, exact, past);
   require_shape(v, k.shape(), "exact keys: v");
-  return on_device(q).forward(q, k, v, exact, evictions, log_sum);
+  return on_device(q).forward(q, k, v, exact, caches, evictions, log_sum);
 }
 
 ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                                  const ExactKeys& exact, const Evictions& evictions,
                                                  const Tensor& grad_out, const AttentionTape& tape,
                                                  const GradientBuffers& buffers) {
-  require_inputs(q, k, exact);
+  const std::vector<HeadCache> caches = caches_of(q, k, exact, 0);
   require_shape(v, k.shape(), "exact keys: v");
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)}, "exact keys: grad_out");
-  require(q.size(2) == k.size(2), "exact keys: a backward needs whole sequences");
   require(tape.log_sum.defined(), "exact keys: a backward needs the forward's tape");
   require_tape(tape, q);
-  return on_device(q).backward(q, k, v, exact, evictions, grad_out, tape, buffers);
+  return on_device(q).backward(q, k, v, exact, caches, evictions, grad_out, tape, buffers);
 }
 
 }  // namespace dofla

@@ -4,9 +4,10 @@
 // is a function of queries and keys alone, so that the parallel form can ask for it first and then
 // compute all blocks side by side; docs/hybrid.md has the picture.
 //
-// Keys are counted from the oldest that the cache holds when the call begins: of N keys the last T
-// are new and have queries. Token t of them is key N − T + t, and sees those up to its own that
-// have not left. The first to leave do so before key K comes, the next before key K + block, …
+// Keys of a head are counted from the oldest that its cache holds when the call begins: of N keys
+// the last T are new and have queries. Token t of them is key N − T + t, and sees those up to its
+// own that have not left. The first to leave do so before key K comes, the next before key
+// K + block, … Heads may hold different numbers of keys, and then have different N, too.
 #pragma once
 
 #include <numeric>
@@ -39,8 +40,8 @@ struct ExactKeys {
   // A key's score is its attention from all query heads of its group, summed over the queries since
   // it came; a query so many tokens ago counts decay to that power. It begins with first_score().
   double decay = 0.995;
-  // K of every key head, where they differ; `keys` is then the largest. The operations below take
-  // heads that hold equally many: ops/head_parts.h.
+  // K of every key head, where they differ: by multiples of `block`, so that keys leave all heads
+  // at the same tokens. `keys` is then the largest.
   std::vector<int64_t> head_keys = {};
 
   int64_t newest() const { return recent > 0 ? recent : keys / 2; }  // that do not leave yet
@@ -48,6 +49,9 @@ struct ExactKeys {
   // The same kind with K keys in every head.
   ExactKeys with_keys(int64_t count) const {
     return {count, sinks, recent, block, policy, decay, {}};
+  }
+  ExactKeys of_head(int64_t head) const {
+    return with_keys(head_keys.empty() ? keys : head_keys[static_cast<size_t>(head)]);
   }
   // Of all key heads of a layer together.
   int64_t total_keys(int64_t key_heads) const {
@@ -76,34 +80,53 @@ constexpr int64_t exact_key_bytes(int64_t keys, int64_t width) {
   return keys * (2 * width * 2 + static_cast<int64_t>(sizeof(float)));
 }
 
-// How many keys of a sequence of so many tokens are still held.
+// How many keys of a sequence of so many tokens are still held; of heads that hold equally many.
 int64_t keys_held(const ExactKeys& exact, int64_t tokens);
 // How many times `block` keys have left when N keys have come.
 int64_t times_evicted(const ExactKeys& exact, int64_t keys);
 
-// What leaves and what stays. E = times_evicted(exact, N).
+// What T new tokens find in the cache of a key head and do to it.
+struct HeadCache {
+  int64_t limit;       // K
+  int64_t before;      // keys that it holds when they come
+  int64_t keys;        // N = before + T
+  int64_t times;       // E: how often `block` keys leave
+  int64_t first_kept;  // where its part of Evictions::kept begins
+  int64_t first;       // its first place in the cache of the layer
+
+  int64_t first_left() const { return limit - before; }  // first token that sees keys which left
+};
+// Of every key head of a layer, after `past` tokens. Throws std::invalid_argument if the kind is of
+// another number of heads.
+std::vector<HeadCache> head_caches(const ExactKeys& exact, int64_t key_heads, int64_t past,
+                                   int64_t tokens);
+
+// What leaves and what stays. Heads that hold more keys lose fewer.
 struct Evictions {
-  Tensor order;  // [B, Hkv, E · block] I32: keys in the order in which they leave, of one time the
-                 // oldest first
-  Tensor kept;   // [B, Hkv, E, K − block] I32: those that stay each time, oldest first
-  Tensor held;   // [B, Hkv, N − E · block] I32: those that are held in the end, oldest first
-  Tensor score;  // [B, Hkv, N − E · block] F32: their scores then
+  Tensor order;  // [B, Hkv, R] I32: keys in the order in which they leave, of one time the oldest
+                 // first; R = max E · block, −1 after a head's last
+  Tensor kept;  // [B, Σ E (K − block)] I32: those that stay each time, oldest first, head by head
+  Tensor held;   // [B, 1, ΣK] I32: what every place of the cache holds in the end, the oldest of a
+                 // head first: a row of the keys as [B, 1, Hkv · N, D], or −1
+  Tensor score;  // [B, ΣK] F32: their scores then, 0 in empty places
 };
 
 // The scores use softmax over the keys that are held, without what has left. `score` is that of the
-// N − T keys from before. Of equal scores the older key leaves first. For kRecent nothing is
+// cache after `past` tokens. Of equal scores the older key leaves first. For kRecent nothing is
 // computed from q and k, and the scores are 0.
 Evictions evict_keys(const Tensor& q,  // [B, H, T, D]
-                     const Tensor& k,  // [B, Hkv, N, D]
+                     const Tensor& k,  // [B, Hkv, max N, D]: a head has its first N
                      const ExactKeys& exact,
-                     const Tensor& score = {});  // [B, Hkv, N − T] F32, or undefined if N = T
+                     const Tensor& score = {},  // [B, ΣK] F32; undefined if nothing came before
+                     int64_t past = 0);
 
 // Softmax attention to the keys that are held. Returns [B, T, H, D].
 Tensor exact_attention(const Tensor& q,  // [B, H, T, D]
-                       const Tensor& k,  // [B, Hkv, N, D]
-                       const Tensor& v,  // [B, Hkv, N, D]
+                       const Tensor& k,  // [B, Hkv, max N, D]
+                       const Tensor& v,  // [B, Hkv, max N, D]
                        const ExactKeys& exact, const Evictions& evictions,
-                       Tensor* log_sum);  // receives [B, H, T] F32: log Σ exp(q·k/√D)
+                       Tensor* log_sum,  // receives [B, H, T] F32: log Σ exp(q·k/√D)
+                       int64_t past = 0);
 
 struct ExactAttentionGradients {
   Tensor q;  // [B, H, T, D]
@@ -125,18 +148,23 @@ ExactAttentionGradients exact_attention_backward(const Tensor& q,  // [B, H, T, 
 // What a device has to implement; ops/exact_keys.cc checks the arguments and picks the device.
 struct ExactKeysBackend {
   // Only for kAttended.
-  Evictions (*evict)(const Tensor& q, const Tensor& k, const ExactKeys& exact, const Tensor& score);
+  Evictions (*evict)(const Tensor& q, const Tensor& k, const ExactKeys& exact,
+                     const std::vector<HeadCache>& caches, const Tensor& score);
   Tensor (*forward)(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
-                    const Evictions& evictions, Tensor* log_sum);
+                    const std::vector<HeadCache>& caches, const Evictions& evictions,
+                    Tensor* log_sum);
   ExactAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const ExactKeys& exact, const Evictions& evictions,
-                                      const Tensor& grad_out, const AttentionTape& tape,
-                                      const GradientBuffers& buffers);
+                                      const ExactKeys& exact, const std::vector<HeadCache>& caches,
+                                      const Evictions& evictions, const Tensor& grad_out,
+                                      const AttentionTape& tape, const GradientBuffers& buffers);
 };
+// Evictions of this size, with nothing in them.
+Evictions new_evictions(const std::vector<HeadCache>& caches, int64_t batch, int64_t block,
+                        const Device& device);
 namespace cpu {
 extern const ExactKeysBackend kExactKeys;
 Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys& exact,
-                               const Tensor& score);
+                               const std::vector<HeadCache>& caches, const Tensor& score);
 }  // namespace cpu
 namespace cuda {
 extern const ExactKeysBackend kExactKeys;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dofla/ops/feature_loss.h"
 #include "dofla/ops/heads.h"
 #include "dofla/ops/row_gather.h"
 
@@ -12,39 +13,68 @@ const HybridAttentionBackend& on_device(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kHybridAttention : cpu::kHybridAttention;
 }
 
-// [1, 1, rows]: first, first + 1, … up to `end`, and −1 from there on.
-Tensor rows_from(int64_t first, int64_t end, int64_t rows, const Device& device) {
-  Tensor index({1, 1, rows}, DType::kI32);
-  for (int64_t r = 0; r < rows; ++r)
-    index.data<int32_t>()[r] = first + r < end ? static_cast<int32_t>(first + r) : -1;
+// The first token of every key head that sees keys which have left.
+std::vector<int64_t> first_left(const std::vector<HeadCache>& caches) {
+  std::vector<int64_t> first;
+  for (const HeadCache& cache : caches) first.push_back(cache.first_left());
+  return first;
+}
+
+// [1, Hkv, rows]: of every head first, first + 1, … up to `end`, and `after` from there on.
+Tensor rows_from(const std::vector<int64_t>& first, int64_t end, int64_t rows, const Device& device,
+                 int32_t after = -1) {
+  Tensor index({1, std::ssize(first), rows}, DType::kI32);
+  int32_t* to = index.data<int32_t>();
+  for (const int64_t begin : first)
+    for (int64_t r = 0; r < rows; ++r)
+      *to++ = begin + r < end ? static_cast<int32_t>(begin + r) : after;
   return index.to(device);
 }
 
 // Rows of [B, T, H, D].
 Tensor gather_tokens(const Tensor& rows, const Tensor& index) {
-  const int64_t batch = rows.size(0), heads = rows.size(2), width = rows.size(3);
-  return gather_rows(rows.reshape({batch, 1, rows.size(1), heads * width}), index)
-      .reshape({batch, index.size(2), heads, width});
+  const Tensor heads = gather_rows(heads_of_rows(rows, 0, rows.size(1)), index);
+  Tensor out({rows.size(0), index.size(2), rows.size(2), rows.size(3)}, rows.dtype(),
+             rows.device());
+  Tensor to = heads_of_rows(out, 0, out.size(1));
+  copy_heads(heads, to);
+  return out;
 }
 
-// The keys of the cache and the new ones, one after the other.
-Tensor joined(const Tensor& cache, int64_t held, const Tensor& fresh) {
-  if (held == 0) return fresh;
-  Tensor all({fresh.size(0), fresh.size(1), held + fresh.size(2), fresh.size(3)}, fresh.dtype(),
-             fresh.device());
-  Tensor old = tokens_of(all, 0, held), rest = tokens_of(all, held, all.size(2));
-  copy_heads(tokens_of(cache, 0, held), old);
-  copy_heads(fresh, rest);
-  return all;
+// All heads of a cache, or of contiguous rows, as one.
+Tensor as_one_head(const Tensor& rows) {
+  const int64_t width = rows.size(rows.rank() - 1);
+  return rows.reshape({rows.size(0), 1, rows.count() / (rows.size(0) * width), width});
+}
+
+// The keys of the caches and the new ones, one after the other: [B, Hkv, max N, D].
+Tensor joined(const Tensor& cache, const Tensor& fresh, const std::vector<HeadCache>& caches) {
+  const int64_t heads = fresh.size(1), tokens = fresh.size(2), width = fresh.size(3);
+  const int64_t places = cache.size(1);
+  const int64_t most = std::ranges::max_element(caches, {}, &HeadCache::keys)->keys;
+  Tensor all({fresh.size(0), 1, places + heads * tokens, width}, fresh.dtype(), fresh.device());
+  Tensor old = tokens_of(all, 0, places), rest = tokens_of(all, places, all.size(2));
+  copy_heads(as_one_head(cache), old);
+  copy_heads(as_one_head(contiguous_heads(fresh)), rest);
+  Tensor index({1, 1, heads * most}, DType::kI32);
+  int32_t* to = index.data<int32_t>();
+  for (int64_t h = 0; h < heads; ++h) {
+    const HeadCache& own = caches[static_cast<size_t>(h)];
+    for (int64_t j = 0; j < most; ++j)
+      *to++ = static_cast<int32_t>(j < own.before ? own.first + j
+                                   : j < own.keys ? places + h * tokens + j - own.before
+                                                  : -1);
+  }
+  return gather_rows(all, index.to(fresh.device())).reshape({fresh.size(0), heads, most, width});
 }
 
 // The queries and keys whose pairs are left to the features, in the rows that `queries` names.
 struct Left {
-  Tensor queries;  // [1, 1, R] I32
+  Tensor queries;  // [1, Hkv, R] I32
   Tensor q, k, v;
 };
 Left left_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& order,
-             int64_t first) {
+             const std::vector<int64_t>& first) {
   Left left;
   left.queries = rows_from(first, q.size(2), order.size(2), q.device());
   left.q = gather_rows(q, left.queries);
@@ -53,45 +83,60 @@ Left left_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& or
   return left;
 }
 
-// T tokens after the `held` keys of the cache. Either no key has left yet, or the cache is full:
-// every token that sees the state of keys that have left comes after an eviction.
+// T tokens after `past`. Of every head either no key has left yet, or its cache is full: every
+// token that sees the state of keys that have left comes after an eviction.
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-              const ExactKeys& exact, HybridAttentionState* state, int64_t held,
+              const ExactKeys& exact, HybridAttentionState* state, int64_t past,
               AttentionTape* tape) {
-  const Tensor all_k = held == 0 ? k : joined(state->k, held, k);
-  const Tensor all_v = held == 0 ? v : joined(state->v, held, v);
-  Tensor before;
-  if (held > 0) {
-    const Tensor old = state->score.reshape({k.size(0), k.size(1), exact.keys, 1});
-    before = contiguous_heads(tokens_of(old, 0, held)).reshape({k.size(0), k.size(1), held});
-  }
-  const Evictions evictions = evict_keys(q, all_k, exact, before);
+  const std::vector<HeadCache> caches = head_caches(exact, k.size(1), past, q.size(2));
+  const Tensor all_k = past == 0 ? k : joined(state->k, k, caches);
+  const Tensor all_v = past == 0 ? v : joined(state->v, v, caches);
+  const Evictions evictions =
+      evict_keys(q, all_k, exact, past == 0 ? Tensor() : state->score, past);
   AttentionTape whole;
-  whole.out = exact_attention(q, all_k, all_v, exact, evictions, &whole.log_sum);
+  whole.out = exact_attention(q, all_k, all_v, exact, evictions, &whole.log_sum, past);
   whole.order = evictions.order;
   whole.kept = evictions.kept;
   if (!features.empty() && evictions.order.size(2) > 0) {
-    const int64_t first = exact.keys - held;
+    const std::vector<int64_t> first = first_left(caches);
     const Left left = left_of(q, all_k, all_v, evictions.order, first);
+    std::vector<int64_t> rows;
+    for (const HeadCache& cache : caches) rows.push_back(cache.times * exact.block);
     AttentionTape alone;
     linear_attention(left.q, left.k, left.v, features, state == nullptr ? nullptr : &state->left,
-                     kLinearAttentionChunk, &alone, exact.block);
+                     kLinearAttentionChunk, &alone, exact.block, rows);
     whole.left_out = alone.out;
     whole.left_log_sum = alone.log_sum;
     on_device(q).merge(q, whole.left_out, whole.left_log_sum, first, whole.out, whole.log_sum);
   }
   if (state != nullptr) {
-    const int64_t rest = evictions.held.size(2);
-    Tensor kept_k = tokens_of(state->k, 0, rest), kept_v = tokens_of(state->v, 0, rest);
-    copy_heads(gather_rows(all_k, evictions.held), kept_k);
-    copy_heads(gather_rows(all_v, evictions.held), kept_v);
-    const Shape shape = {k.size(0), k.size(1), exact.keys, 1};
-    Tensor kept_score = tokens_of(state->score.reshape(shape), 0, rest);
-    copy_heads(evictions.score.reshape({k.size(0), k.size(1), rest, 1}), kept_score);
+    const auto keep = [&](const Tensor& all, Tensor& cache) {
+      cache.assign(
+          gather_rows(as_one_head(contiguous_heads(all)), evictions.held).reshape(cache.shape()));
+    };
+    keep(all_k, state->k);
+    keep(all_v, state->v);
+    state->score.assign(evictions.score);
   }
   Tensor out = whole.out;
   if (tape != nullptr) *tape = std::move(whole);
   return out;
+}
+
+// Rows `first` to `end` of a log sum [B, H, T], filled up with kPaddedRest: [B, H, rows].
+Tensor padded_rows(const Tensor& log_sum, const std::vector<int64_t>& first, int64_t end,
+                   int64_t rows) {
+  const int64_t batch = log_sum.size(0), heads = log_sum.size(1), tokens = log_sum.size(2);
+  Tensor padding({1});
+  padding.data<float>()[0] = kPaddedRest;
+  Tensor more({batch, heads, tokens + 1, 1}, DType::kF32, log_sum.device());
+  Tensor own = tokens_of(more, 0, tokens), last = tokens_of(more, tokens, tokens + 1);
+  copy_heads(log_sum.reshape({batch, heads, tokens, 1}), own);
+  copy_heads(padding.to(log_sum.device()).repeat(batch * heads).reshape({batch, heads, 1, 1}),
+             last);
+  return gather_rows(more,
+                     rows_from(first, end, rows, log_sum.device(), static_cast<int32_t>(tokens)))
+      .reshape({batch, heads, rows});
 }
 
 void require_hybrid(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features) {
@@ -112,10 +157,11 @@ HybridAttentionState new_hybrid_attention_state(int64_t batch, int64_t key_heads
                                                 DType type, const Device& device,
                                                 const Features& features, const ExactKeys& exact) {
   require_valid(exact);
-  const Shape shape = {batch, key_heads, exact.keys, width};
+  const int64_t places = exact.total_keys(key_heads);
+  const Shape shape = {batch, places, width};
   HybridAttentionState state = {Tensor::zeros(shape, type, device),
                                 Tensor::zeros(shape, type, device),
-                                Tensor::zeros({batch, key_heads, exact.keys}, DType::kF32, device),
+                                Tensor::zeros({batch, places}, DType::kF32, device),
                                 {}};
   if (!features.empty()) state.left = new_linear_attention_state(batch, features);
   return state;
@@ -129,10 +175,12 @@ Tensor hybrid_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   if (state == nullptr) return attend(q, k, v, features, exact, nullptr, 0, tape);
   require(tape == nullptr, "hybrid attention: a tape needs a whole sequence, found a state");
   // Where keys have left already and the cache is not full, the next tokens read the state without
-  // adding to it: one at a time, fewer than a block.
-  const int64_t tokens = q.size(2), held = keys_held(exact, past);
-  const int64_t steps = past > exact.keys ? std::min(tokens, exact.keys - held) : 0;
-  if (steps == 0) return attend(q, k, v, features, exact, state, held, nullptr);
+  // adding to it: one at a time, fewer than a block. All heads that have lost keys are equally far.
+  const int64_t tokens = q.size(2);
+  int64_t steps = 0;
+  for (const HeadCache& cache : head_caches(exact, k.size(1), past, tokens))
+    if (past > cache.limit) steps = std::min(tokens, cache.first_left());
+  if (steps == 0) return attend(q, k, v, features, exact, state, past, nullptr);
   Tensor out({q.size(0), tokens, q.size(1), q.size(3)}, q.dtype(), q.device());
   const auto part = [](const Tensor& heads, int64_t begin, int64_t end) {
     return contiguous_heads(tokens_of(contiguous_heads(heads), begin, end));
@@ -150,7 +198,7 @@ Tensor hybrid_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   }
   if (steps < tokens)
     store(attend(part(q, steps, tokens), part(k, steps, tokens), part(v, steps, tokens), features,
-                 exact, state, keys_held(exact, past + steps), nullptr),
+                 exact, state, past + steps, nullptr),
           steps, tokens);
   return out;
 }
@@ -161,7 +209,8 @@ Tensor hybrid_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   require_hybrid(q, k, v, features);
   require(q.size(2) == 1, "hybrid attention: a step of {} tokens", q.size(2));
   require_shape(past, {q.size(0)}, "hybrid attention: tokens seen");
-  require_shape(state.k, {k.size(0), k.size(1), exact.keys, k.size(3)}, "hybrid attention: cache");
+  require_shape(state.k, {k.size(0), exact.total_keys(k.size(1)), k.size(3)},
+                "hybrid attention: cache");
   return on_device(q).step(q, k, v, features, exact, state, past);
 }
 
@@ -179,9 +228,10 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q, const Tensor
   LinearAttentionGradients gradients = {own.q, own.k, own.v, zero_gradients(features)};
   if (!tape.left_out.defined()) return gradients;
   Tensor log_sum = tape.left_log_sum.clone();
-  on_device(q).merge_backward(q, tape.left_out, tape.out, tape.log_sum, grad_out, exact.keys,
-                              log_sum, gradients.q);
-  const Left left = left_of(q, k, v, tape.order, exact.keys);
+  const std::vector<int64_t> first = first_left(head_caches(exact, k.size(1), 0, q.size(2)));
+  on_device(q).merge_backward(q, tape.left_out, tape.out, tape.log_sum, grad_out, first, log_sum,
+                              gradients.q);
+  const Left left = left_of(q, k, v, tape.order, first);
   const LinearAttentionGradients of_left = linear_attention_backward(
       left.q, left.k, left.v, features, gather_tokens(grad_out, left.queries),
       kLinearAttentionChunk, {gather_tokens(tape.out, left.queries), log_sum}, {}, exact.block);
@@ -193,19 +243,20 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q, const Tensor
 }
 
 LeftPairs left_pairs(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact) {
-  const int64_t rows = (q.size(2) - exact.keys) / exact.block * exact.block;
-  require(rows > 0,
+  const std::vector<HeadCache> caches = head_caches(exact, k.size(1), 0, q.size(2));
+  const std::vector<int64_t> first = first_left(caches);
+  const int64_t whole = q.size(2) - (q.size(2) - exact.keys) % exact.block;  // tokens of blocks
+  const int64_t rows = whole - std::ranges::min(first);
+  require(whole > exact.keys,
           "windows of {} tokens leave nothing to features beside {} exact keys: give "
           "longer windows or fewer keys",
           q.size(2), exact.keys);
   const Evictions evictions = evict_keys(q, k, exact);
   Tensor log_sum;
   exact_attention(q, k, v, exact, evictions, &log_sum);
-  const Tensor queries = rows_from(exact.keys, q.size(2), rows, q.device());
   const Tensor left = gather_rows(k, evictions.order);
-  return {gather_rows(q, queries), contiguous_heads(tokens_of(left, 0, rows)),
-          gather_rows(log_sum.reshape({q.size(0), q.size(1), q.size(2), 1}), queries)
-              .reshape({q.size(0), q.size(1), rows})};
+  return {gather_rows(q, rows_from(first, whole, rows, q.device())),
+          contiguous_heads(tokens_of(left, 0, rows)), padded_rows(log_sum, first, whole, rows)};
 }
 
 }  // namespace dofla

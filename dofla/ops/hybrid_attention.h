@@ -12,8 +12,8 @@ namespace dofla {
 
 // What a layer remembers. How many keys it holds follows from the number of tokens seen.
 struct HybridAttentionState {
-  Tensor k, v;                // [B, Hkv, K, D], of the type of keys; oldest first
-  Tensor score;               // [B, Hkv, K] F32
+  Tensor k, v;                // [B, ΣK, D], of the type of keys; of a head the oldest first
+  Tensor score;               // [B, ΣK] F32
   LinearAttentionState left;  // undefined where there are no features
 
   int64_t bytes() const;
@@ -54,7 +54,8 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q,  // [B, H, T
 // What the cache leaves to the features of a layer: the queries that see keys which have left,
 // these keys in the order in which they leave, and what the rows hold beside them. Query i sees the
 // keys j / block ≤ i / block, R is a multiple of the block: rows of a last, incomplete one are left
-// out.
+// out. Heads that hold more keys leave fewer pairs: their last rows are padding, with kPaddedRest
+// (ops/feature_loss.h).
 struct LeftPairs {
   Tensor q;     // [B, H, R, D]
   Tensor k;     // [B, Hkv, R, D]
@@ -68,11 +69,12 @@ LeftPairs left_pairs(const Tensor& q,  // [B, H, T, D]
 // What a device has to implement; ops/hybrid_attention.cc does the rest with other ops.
 struct HybridAttentionBackend {
   // Merges what is attended exactly with what has left: rows `first` to T of out and log_sum become
-  // those of both together. left_log_sum is without −|q|²/(2√D), as linear_attention has it.
+  // those of both together; `first` is that of every key head. left_log_sum is without −|q|²/(2√D),
+  // as linear_attention has it.
   void (*merge)(const Tensor& q,             // [B, H, T, D]
                 const Tensor& left_out,      // [B, R, H, D], R ≥ T − first
                 const Tensor& left_log_sum,  // [B, H, R] F32
-                int64_t first,
+                const std::vector<int64_t>& first,
                 Tensor& out,       // [B, T, H, D]
                 Tensor& log_sum);  // [B, H, T] F32
   // What the norm of a query, −|q|²/(2√D) in all of its log features, adds to the gradient of q:
@@ -82,7 +84,7 @@ struct HybridAttentionBackend {
   void (*merge_backward)(const Tensor& q, const Tensor& left_out, const Tensor& out,
                          const Tensor& log_sum,
                          const Tensor& grad_out,  // [B, T, H, D]
-                         int64_t first, Tensor& left_log_sum, Tensor& grad_q);
+                         const std::vector<int64_t>& first, Tensor& left_log_sum, Tensor& grad_q);
   Tensor (*step)(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                  const ExactKeys& exact, HybridAttentionState& state, const Tensor& past);
 };

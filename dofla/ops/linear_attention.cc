@@ -53,11 +53,17 @@ LinearAttentionState new_linear_attention_state(int64_t batch, const Features& f
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                         LinearAttentionState* state, int64_t chunk, AttentionTape* tape,
-                        int64_t block) {
+                        int64_t block, const std::vector<int64_t>& tokens) {
   require_inputs(q, k, v, features, chunk, block);
   if (state != nullptr) require_state(*state, features, q.size(0));
+  require(tokens.empty() || std::ssize(tokens) == k.size(1),
+          "linear attention: tokens of {} key heads, there are {}", tokens.size(), k.size(1));
+  for (const int64_t count : tokens)
+    require(count >= 0 && count <= q.size(2) && count % block == 0,
+            "linear attention: a head with {} of {} tokens in blocks of {}", count, q.size(2),
+            block);
   Tensor out = on_device(q).forward(q, k, v, features, state, whole_blocks(chunk, block),
-                                    tape == nullptr ? nullptr : &tape->log_sum, block);
+                                    tape == nullptr ? nullptr : &tape->log_sum, block, tokens);
   if (tape != nullptr) tape->out = out;
   return out;
 }

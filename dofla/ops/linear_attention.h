@@ -41,13 +41,14 @@ constexpr int64_t kLinearAttentionChunk = 64;
 // Attends T new tokens to themselves and to those in `state`, which then holds them too. Without a
 // state the tokens are the whole sequence. What the backward of a whole sequence can use goes on
 // the tape, where there is one; its log sums leave out −|q|²/(2√d). A block is a divisor of 64 and
-// of T. Returns [B, T, H, D].
+// of T. Where `tokens` says how many every key head has, a multiple of the block, the others do not
+// exist for it, and what is returned for them means nothing. Returns [B, T, H, D].
 Tensor linear_attention(const Tensor& q,  // [B, H, T, D]
                         const Tensor& k,  // [B, Hkv, T, D]
                         const Tensor& v,  // [B, Hkv, T, D]
                         const Features& features, LinearAttentionState* state = nullptr,
                         int64_t chunk = kLinearAttentionChunk, AttentionTape* tape = nullptr,
-                        int64_t block = 1);
+                        int64_t block = 1, const std::vector<int64_t>& tokens = {});
 
 // The same for one token of every sequence that `state` has seen. On a GPU the launch overlaps with
 // the one ahead of it and reads the state before that has ended: between two steps of one state
@@ -83,7 +84,8 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q,  // [B, H, T
 struct LinearAttentionBackend {
   // `state` may be null. Fills in `log_sum` unless it is null. `chunk` is a multiple of `block`.
   Tensor (*forward)(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                    LinearAttentionState* state, int64_t chunk, Tensor* log_sum, int64_t block);
+                    LinearAttentionState* state, int64_t chunk, Tensor* log_sum, int64_t block,
+                    const std::vector<int64_t>& tokens);
   Tensor (*step)(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
                  LinearAttentionState& state);
   LinearAttentionGradients (*backward)(const Tensor& q, const Tensor& k, const Tensor& v,

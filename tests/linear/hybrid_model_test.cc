@@ -80,49 +80,72 @@ TEST_P(HybridModel, LaterTokensChangeNothingBefore) {
   test::expect_near(b, a, tolerance(a), "before the change");
 }
 
+// The heads that go with key head `head` of `of`, [B, X / of, T, D].
+Tensor heads_with(const Tensor& x, int64_t head, int64_t of) {
+  const int64_t each = x.size(1) / of;
+  return contiguous_heads(x.view({x.size(0), each, x.size(2), x.size(3)}, head * each * x.step(1),
+                                 {x.step(0), x.step(1), x.step(2), 1}));
+}
+
+// The features of one key head.
+Features features_with(const Features& all, int64_t head, int64_t of) {
+  if (all.empty()) return {};
+  const int64_t each = all.heads() / of, group = all.group();
+  const auto first = static_cast<size_t>(head * each), end = static_cast<size_t>((head + 1) * each);
+  const auto rows = [](const Tensor& x, const std::vector<int64_t>& offsets, size_t from,
+                       size_t to) { return x.slice(offsets[from], offsets[to]).clone(); };
+  Features own = {{all.counts.begin() + head * each, all.counts.begin() + (head + 1) * each},
+                  rows(all.z, all.offsets(), first, end),
+                  rows(all.log_alpha, all.offsets(), first, end)};
+  if (!all.untied()) return own;
+  own.u = rows(all.u, all.query_offsets(), first * static_cast<size_t>(group),
+               end * static_cast<size_t>(group));
+  own.norm_weight = all.norm_weight.slice(head * each, (head + 1) * each).clone();
+  return own;
+}
+
 // A key head attends as if it were alone, whatever the others hold.
 TEST_P(HybridModel, KeyHeadsMayHoldDifferentNumbersOfKeys) {
   const ExactKeys exact = test::ragged_keys(config, std::get<1>(GetParam()));
-  const auto layers = std::vector<Features>{features.layers[1], Features()};
-  for (const Features& of_layer : layers) {
-    const int64_t group = config.heads / config.kv_heads, size = config.head_size;
+  const FeatureSet tied = test::ragged_features(config);
+  const int64_t of = config.kv_heads, group = config.heads / of, size = config.head_size;
+  for (const Features& all : {features.layers[1], tied.layers[1], Features()}) {
     Random random(1);
     const Tensor q = test::normal_tensor({2, config.heads, 31, size}, random),
-                 k = test::normal_tensor({2, config.kv_heads, 31, size}, random),
-                 v = test::normal_tensor({2, config.kv_heads, 31, size}, random),
+                 k = test::normal_tensor({2, of, 31, size}, random),
+                 v = test::normal_tensor({2, of, 31, size}, random),
                  grad = test::normal_tensor({2, 31, config.heads, size}, random);
-    const auto attention = make_attention(config, of_layer, exact);
+    const auto attention = make_attention(config, all, exact);
     AttentionTape tape;
     const Tensor out = attention->forward({q, k, v}, {}, &tape);
     const AttentionGradients gradients = attention->backward({q, k, v}, tape, grad, {});
-    for (int64_t h = 0; h < config.kv_heads; ++h) {
-      const HeadPart one = {{h}, config.kv_heads};
-      const Features own = take_heads(of_layer, one);
-      const ExactKeys keys = exact.with_keys(exact.head_keys[static_cast<size_t>(h)]);
+    for (int64_t h = 0; h < of; ++h) {
+      const Features own = features_with(all, h, of);
+      const ExactKeys keys = exact.of_head(h);
+      const auto part = [&](const Tensor& x) { return heads_with(x, h, of); };
       const auto rows_of = [&](const Tensor& rows) {
-        return take_heads(contiguous_heads(heads_of_rows(rows, 0, 31)), one);
+        return part(contiguous_heads(heads_of_rows(rows, 0, 31)));
       };
       Tensor own_grad({2, 31, group, size});
       Tensor to = heads_of_rows(own_grad, 0, 31);
       copy_heads(rows_of(grad), to);
       AttentionTape own_tape;
       const Tensor expected =
-          hybrid_attention(take_heads(q, one), take_heads(k, one), take_heads(v, one), own, keys,
-                           nullptr, 0, &own_tape);
+          hybrid_attention(part(q), part(k), part(v), own, keys, nullptr, 0, &own_tape);
       EXPECT_TRUE(test::same_bits(rows_of(out), contiguous_heads(heads_of_rows(expected, 0, 31))));
       const LinearAttentionGradients slopes =
-          hybrid_attention_backward(take_heads(q, one), take_heads(k, one), take_heads(v, one), own,
-                                    keys, own_grad, own_tape);
-      EXPECT_TRUE(test::same_bits(take_heads(gradients.q, one), slopes.q));
-      EXPECT_TRUE(test::same_bits(take_heads(gradients.k, one), slopes.k));
-      EXPECT_TRUE(test::same_bits(take_heads(gradients.v, one), slopes.v));
-      if (of_layer.empty()) continue;
-      FeatureGradients expected_features = zero_gradients(of_layer);
-      put_heads(slopes.features, of_layer, one, expected_features);
-      const int64_t first = of_layer.offsets()[static_cast<size_t>(h)];
-      const int64_t end = of_layer.offsets()[static_cast<size_t>(h) + 1];
-      EXPECT_TRUE(test::same_bits(gradients.features.z.slice(first, end).clone(),
-                                  expected_features.z.slice(first, end).clone()));
+          hybrid_attention_backward(part(q), part(k), part(v), own, keys, own_grad, own_tape);
+      const auto expect_same = [&](const Tensor& found, const Tensor& wanted, const char* what) {
+        test::expect_near(found, wanted, tolerance(wanted), fmt::format("{}, head {}", what, h));
+      };
+      expect_same(part(gradients.q), slopes.q, "q");
+      expect_same(part(gradients.k), slopes.k, "k");
+      expect_same(part(gradients.v), slopes.v, "v");
+      if (all.empty()) continue;
+      const auto first = static_cast<size_t>(h * all.heads() / of),
+                 end = static_cast<size_t>((h + 1) * all.heads() / of);
+      expect_same(gradients.features.z.slice(all.offsets()[first], all.offsets()[end]).clone(),
+                  slopes.features.z, "z");
     }
   }
 }

@@ -52,12 +52,17 @@ TEST(ExactKeys, LeaveAsTheDefinitionSays) {
       EXPECT_EQ(held_by(evictions, exact, c.batch * c.key_heads, tokens),
                 reference::held_keys(c, exact))
           << tokens;
-      EXPECT_EQ(evictions.held.size(2), keys_held(exact, tokens));
       const reference::HeldKeys last = reference::held_keys(c, exact);
-      for (int64_t i = 0; i < evictions.held.size(2); ++i)
-        EXPECT_EQ(
-            last[static_cast<size_t>((tokens - 1) * tokens + evictions.held.data<int32_t>()[i])],
-            1);
+      ASSERT_EQ(evictions.held.shape(), (Shape{c.batch, 1, c.key_heads * exact.keys}));
+      for (int64_t i = 0; i < evictions.held.count(); ++i) {
+        const int64_t head = i / exact.keys, row = evictions.held.data<int32_t>()[i];
+        if (i % exact.keys >= keys_held(exact, tokens)) {
+          EXPECT_EQ(row, -1);
+          continue;
+        }
+        const int64_t key = row - head % c.key_heads * tokens;
+        EXPECT_EQ(last[static_cast<size_t>(((head + 1) * tokens - 1) * tokens + key)], 1);
+      }
     }
   }
 }
@@ -70,13 +75,13 @@ TEST(ExactKeys, OfEqualScoresTheOlderLeavesFirst) {
   const Evictions evictions = evict_keys(c.q_tensor(), c.k_tensor(), exact);
   EXPECT_EQ(held_by(evictions, exact, 1, 40), reference::held_keys(c, exact));
   // Without any score at all, what is oldest leaves.
-  const Tensor none = Tensor::zeros({1, 1, 14});
+  const Tensor none = Tensor::zeros({1, 14});
   const Tensor q = c.q_tensor().reshape({1, 1, 40, 16});
   Tensor last({1, 1, 1, 16});
   std::copy_n(q.data<float>(), 16, last.data<float>());
   Tensor fifteen({1, 1, 15, 16});
   std::copy_n(c.k_tensor().data<float>(), fifteen.count(), fifteen.data<float>());
-  const Evictions one = evict_keys(last, fifteen, exact, none);
+  const Evictions one = evict_keys(last, fifteen, exact, none, 14);
   for (int32_t i = 0; i < 4; ++i) EXPECT_EQ(one.order.data<int32_t>()[i], 2 + i);
 }
 
@@ -131,11 +136,13 @@ TEST(ExactKeys, TheLeastCacheIsTheLeast) {
 
 TEST(ExactKeys, RefuseWhatNoCacheCanHold) {
   EXPECT_NO_THROW(require_valid({.keys = 24}));
+  EXPECT_NO_THROW(require_valid({.keys = 40, .head_keys = {40, 32}}));
   for (const ExactKeys& wrong :
        {ExactKeys{.keys = 23}, ExactKeys{.keys = -1}, ExactKeys{.keys = 100, .sinks = -1},
         ExactKeys{.keys = 100, .recent = -1}, ExactKeys{.keys = 100, .block = 24},
         ExactKeys{.keys = 100, .block = 0}, ExactKeys{.keys = 100, .decay = 0},
-        ExactKeys{.keys = 100, .decay = 1}})
+        ExactKeys{.keys = 100, .decay = 1}, ExactKeys{.keys = 40, .head_keys = {40, 36}},
+        ExactKeys{.keys = 40, .head_keys = {32, 32}}})
     EXPECT_THROW(require_valid(wrong), std::invalid_argument);
 }
 

@@ -12,21 +12,23 @@ namespace dofla::cpu {
 namespace {
 
 Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
-                       const Evictions& evictions, Tensor* log_sum) {
+                       const std::vector<HeadCache>& caches, const Evictions& evictions,
+                       Tensor* log_sum) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t key_heads = k.size(1), keys = k.size(2), group = heads / key_heads;
-  const int64_t before = keys - tokens;
   Tensor out({batch, tokens, heads, width}), sums({batch, heads, tokens});
   float* const to = out.data<float>();
   float* const logs = sums.data<float>();
   parallel_for(batch * heads, [&](int64_t index) {
     const SingleThreaded alone;
     const int64_t key_head = index / group;  // b·Hkv + h / group
+    const HeadCache& cache = caches[static_cast<size_t>(key_head % key_heads)];
     std::vector<float> own_k, own_v, logits;
-    for (const Segment& segment : segments_of(evictions, key_head, exact, before, keys)) {
+    for (const Segment& segment :
+         segments_of(evictions, key_head / key_heads, cache, exact.block)) {
       collect(k.data<float>() + key_head * keys * width, segment, width, own_k);
       collect(v.data<float>() + key_head * keys * width, segment, width, own_v);
-      const int64_t first = segment.first - before;
+      const int64_t first = segment.first - cache.before;
       logits_of(segment, q.data<float>() + (index * tokens + first) * width, own_k.data(), width,
                 logits);
       for (int64_t r = 0; r < segment.queries; ++r) {
@@ -50,8 +52,10 @@ Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
 // As in softmax_attention_backward.cc, segment by segment; a key head's gradients add up in the
 // order of its query heads and segments.
 ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                 const ExactKeys& exact, const Evictions& evictions,
-                                                 const Tensor& grad_out, const AttentionTape& tape,
+                                                 const ExactKeys& exact,
+                                                 const std::vector<HeadCache>& caches,
+                                                 const Evictions& evictions, const Tensor& grad_out,
+                                                 const AttentionTape& tape,
                                                  const GradientBuffers& buffers) {
   const int64_t batch = q.size(0), heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t key_heads = k.size(1), group = heads / key_heads;
@@ -64,7 +68,9 @@ ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& 
     const SingleThreaded alone;
     const int64_t at = key_head * tokens * width;
     std::vector<float> own_k, own_v, p, d, grad_k, grad_v;
-    for (const Segment& segment : segments_of(evictions, key_head, exact, 0, tokens)) {
+    for (const Segment& segment :
+         segments_of(evictions, key_head / key_heads,
+                     caches[static_cast<size_t>(key_head % key_heads)], exact.block)) {
       const int64_t rows = segment.queries, count = segment.count();
       collect(k.data<float>() + at, segment, width, own_k);
       collect(v.data<float>() + at, segment, width, own_v);

@@ -11,7 +11,7 @@ namespace {
 // The cache of one key head of one sequence as tokens come and leave.
 class Cache {
  public:
-  Cache(const ExactKeys& exact, int64_t before, const float* score) : exact_(exact) {
+  Cache(ExactKeys exact, int64_t before, const float* score) : exact_(std::move(exact)) {
     for (int64_t j = 0; j < before; ++j) {
       held_.push_back(static_cast<int32_t>(j));
       score_.push_back(score[j]);
@@ -56,7 +56,7 @@ class Cache {
   }
 
  private:
-  const ExactKeys& exact_;
+  const ExactKeys exact_;
   std::vector<int32_t> held_;
   std::vector<float> score_;
   std::vector<float> keys_, logits_;
@@ -65,36 +65,44 @@ class Cache {
 }  // namespace
 
 Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys& exact,
-                               const Tensor& score) {
-  const int64_t batch = k.size(0), heads = k.size(1), keys = k.size(2), width = k.size(3);
-  const int64_t tokens = q.size(2), group = q.size(1) / heads, before = keys - tokens;
-  const int64_t times = times_evicted(exact, keys), stay = exact.keys - exact.block;
-  const int64_t left = keys - times * exact.block, full = std::min(exact.keys, keys);
-  Evictions out = {Tensor({batch, heads, times * exact.block}, DType::kI32),
-                   Tensor({batch, heads, times, stay}, DType::kI32),
-                   Tensor({batch, heads, left}, DType::kI32), Tensor({batch, heads, left})};
+                               const std::vector<HeadCache>& caches, const Tensor& score) {
+  const int64_t batch = k.size(0), heads = k.size(1), row = k.size(2), width = k.size(3);
+  const int64_t tokens = q.size(2), group = q.size(1) / heads, block = exact.block;
+  Evictions out = new_evictions(caches, batch, block, {});
+  const int64_t places = out.score.size(1);
   int32_t* const order = out.order.data<int32_t>();
   int32_t* const kept = out.kept.data<int32_t>();
   int32_t* const held = out.held.data<int32_t>();
   float* const scores = out.score.data<float>();
+  std::fill_n(order, out.order.count(), -1);
+  std::fill_n(held, out.held.count(), -1);
+  std::fill_n(scores, out.score.count(), 0.0f);
   parallel_for(batch * heads, [&](int64_t head) {
     const SingleThreaded alone;
+    const int64_t b = head / heads, h = head % heads;
+    const HeadCache& own = caches[static_cast<size_t>(h)];
     const float* queries = q.data<float>() + head * group * tokens * width;
-    const float* own = k.data<float>() + head * keys * width;
-    Cache cache(exact, before, before == 0 ? nullptr : score.data<float>() + head * before);
+    const float* keys = k.data<float>() + head * row * width;
+    const int64_t stay = own.limit - block, place = b * places + own.first;
+    Cache cache(exact.of_head(h), own.before,
+                own.before == 0 ? nullptr : score.data<float>() + place);
     const auto attend = [&](int64_t first, int64_t count) {
-      cache.attend(queries + (first - before) * width, group, tokens, own, width, first, count);
+      cache.attend(queries + (first - own.before) * width, group, tokens, keys, width, first,
+                   count);
     };
-    for (int64_t first = before; first < full; first += kSegmentTile)
+    const int64_t full = std::min(own.limit, own.keys);
+    for (int64_t first = own.before; first < full; first += kSegmentTile)
       attend(first, std::min(kSegmentTile, full - first));
-    for (int64_t n = 0; n < times; ++n) {
-      cache.evict(order + (head * times + n) * exact.block);
-      std::copy_n(cache.held().data(), stay, kept + (head * times + n) * stay);
-      const int64_t first = exact.keys + n * exact.block;
-      attend(first, std::min(exact.block, keys - first));
+    for (int64_t n = 0; n < own.times; ++n) {
+      cache.evict(order + head * out.order.size(2) + n * block);
+      std::copy_n(cache.held().data(), stay,
+                  kept + b * out.kept.size(1) + own.first_kept + n * stay);
+      const int64_t first = own.limit + n * block;
+      attend(first, std::min(block, own.keys - first));
     }
-    std::copy_n(cache.held().data(), left, held + head * left);
-    std::copy_n(cache.score().data(), left, scores + head * left);
+    std::ranges::transform(cache.held(), held + place,
+                           [&](int32_t key) { return static_cast<int32_t>(h * row) + key; });
+    std::ranges::copy(cache.score(), scores + place);
   });
   return out;
 }

@@ -13,12 +13,17 @@
 namespace dofla::cpu {
 namespace {
 
-// Calls row(sequence, head, r) for the rows that see keys which have left: query first + r.
+// Calls row(sequence, head, r, query) for the rows r that see keys which have left. `first` is the
+// first such query of every key head.
 template <class Row>
-void for_left_rows(const Tensor& q, int64_t first, const Row& row) {
-  const int64_t heads = q.size(1), rows = q.size(2) - first;
-  parallel_rows(q.size(0) * heads * rows,
-                [&](int64_t i) { row(i / rows / heads, i / rows % heads, i % rows); });
+void for_left_rows(const Tensor& q, const std::vector<int64_t>& first, const Row& row) {
+  const int64_t heads = q.size(1), group = heads / std::ssize(first);
+  const int64_t rows = q.size(2) - std::ranges::min(first);
+  parallel_rows(q.size(0) * heads * rows, [&](int64_t i) {
+    const int64_t head = i / rows % heads, r = i % rows;
+    const int64_t query = first[static_cast<size_t>(head / group)] + r;
+    if (query < q.size(2)) row(i / rows / heads, head, r, query);
+  });
 }
 
 // |x|²/(2√D)
@@ -26,20 +31,20 @@ float half_norm(const float* x, int64_t width) {
   return 0.5f * dot(x, x, width) / std::sqrt(static_cast<float>(width));
 }
 
-void merge(const Tensor& q, const Tensor& left_out, const Tensor& left_log_sum, int64_t first,
-           Tensor& out, Tensor& log_sum) {
+void merge(const Tensor& q, const Tensor& left_out, const Tensor& left_log_sum,
+           const std::vector<int64_t>& first, Tensor& out, Tensor& log_sum) {
   const int64_t heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t left_rows = left_out.size(1);
   float* const to = out.data<float>();
   float* const logs = log_sum.data<float>();
-  for_left_rows(q, first, [&](int64_t b, int64_t h, int64_t r) {
-    const int64_t query = (b * heads + h) * tokens + first + r;
+  for_left_rows(q, first, [&](int64_t b, int64_t h, int64_t r, int64_t token) {
+    const int64_t query = (b * heads + h) * tokens + token;
     const float left = left_log_sum.data<float>()[(b * heads + h) * left_rows + r] -
                        half_norm(q.data<float>() + query * width, width);
     float& log = logs[query];
     const float top = std::max(left, log);
     const float both = top + std::log(std::exp(left - top) + std::exp(log - top));
-    float* row = to + ((b * tokens + first + r) * heads + h) * width;
+    float* row = to + ((b * tokens + token) * heads + h) * width;
     scale_row(std::exp(log - both), width, row);
     add_scaled(left_out.data<float>() + ((b * left_rows + r) * heads + h) * width,
                std::exp(left - both), width, row);
@@ -48,16 +53,16 @@ void merge(const Tensor& q, const Tensor& left_out, const Tensor& left_log_sum, 
 }
 
 void merge_backward(const Tensor& q, const Tensor& left_out, const Tensor& out,
-                    const Tensor& log_sum, const Tensor& grad_out, int64_t first,
-                    Tensor& left_log_sum, Tensor& grad_q) {
+                    const Tensor& log_sum, const Tensor& grad_out,
+                    const std::vector<int64_t>& first, Tensor& left_log_sum, Tensor& grad_q) {
   const int64_t heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t left_rows = left_out.size(1);
   const float root = std::sqrt(static_cast<float>(width));
   float* const logs = left_log_sum.data<float>();
   auto* const to = static_cast<float*>(grad_q.mutable_first());  // may be a view
-  for_left_rows(q, first, [&](int64_t b, int64_t h, int64_t r) {
-    const int64_t query = (b * heads + h) * tokens + first + r;
-    const int64_t token = ((b * tokens + first + r) * heads + h) * width;
+  for_left_rows(q, first, [&](int64_t b, int64_t h, int64_t r, int64_t i) {
+    const int64_t query = (b * heads + h) * tokens + i;
+    const int64_t token = ((b * tokens + i) * heads + h) * width;
     const float* x = q.data<float>() + query * width;
     const float* g = grad_out.data<float>() + token;
     const float norm = half_norm(x, width), both = log_sum.data<float>()[query];
@@ -66,12 +71,15 @@ void merge_backward(const Tensor& q, const Tensor& left_out, const Tensor& out,
         dot(g, left_out.data<float>() + ((b * left_rows + r) * heads + h) * width, width) -
         dot(g, out.data<float>() + token, width);
     add_scaled(x, -std::exp(log - norm - both) * change / root, width,
-               to + b * grad_q.step(0) + h * grad_q.step(1) + (first + r) * grad_q.step(2));
+               to + b * grad_q.step(0) + h * grad_q.step(1) + i * grad_q.step(2));
     log = both + norm;
   });
-  const int64_t used = tokens - first;
-  for (int64_t head = 0; head < q.size(0) * heads; ++head)
-    std::fill(logs + head * left_rows + used, logs + (head + 1) * left_rows, 0.0f);
+  const int64_t group = heads / std::ssize(first);
+  for (int64_t head = 0; head < q.size(0) * heads; ++head) {
+    const int64_t used = tokens - first[static_cast<size_t>(head % heads / group)];
+    std::fill(logs + head * left_rows + std::max<int64_t>(used, 0), logs + (head + 1) * left_rows,
+              0.0f);
+  }
 }
 
 // One key head of one sequence.
@@ -158,30 +166,34 @@ Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& f
       features.empty() ? std::vector<HeadFeatures>() : head_features(features);
   const std::vector<int64_t> offsets =
       features.empty() ? std::vector<int64_t>() : features.offsets();
+  const std::vector<HeadCache> first_place = head_caches(exact, key_heads, 0, 0);
+  const int64_t places = state.score.size(1);
   Tensor out({batch, 1, heads, width});
   float* const to = out.data<float>();
   float* const caches[] = {state.k.data<float>(), state.v.data<float>(), state.score.data<float>()};
   const auto attend_head = [&](int64_t index) {
     const int64_t b = index / key_heads, g = index % key_heads, seen = past.data<int64_t>()[b];
-    Place cache = {caches[0] + index * exact.keys * width, caches[1] + index * exact.keys * width,
-                   caches[2] + index * exact.keys, keys_held(exact, seen), width};
+    const ExactKeys kind = exact.of_head(g);
+    const int64_t place = b * places + first_place[static_cast<size_t>(g)].first;
+    Place cache = {caches[0] + place * width, caches[1] + place * width, caches[2] + place,
+                   keys_held(kind, seen), width};
     const auto state_of = [&](int64_t s) {
       const auto head = static_cast<size_t>(g * states + s);
       const int64_t at = b * total + offsets[head];
       return HeadState{state.left.log_max.data<float>() + at, state.left.a.data<float>() + at,
                        state.left.b.data<float>() + at * width, features.counts[head], width};
     };
-    if (cache.held == exact.keys) {
+    if (cache.held == kind.keys) {
       std::vector<float> keys, values;
-      cache.take_out(least_attended(exact, cache.score, cache.held), keys, values);
+      cache.take_out(least_attended(kind, cache.score, cache.held), keys, values);
       for (int64_t s = 0; s < states; ++s) {
         HeadState own = state_of(s);
         absorb(all[static_cast<size_t>(g * group + s * (group / states))].key, keys, values, own);
       }
     }
     cache.append(k.data<float>() + index * width, v.data<float>() + index * width,
-                 first_score(exact, group));
-    const bool any_left = states > 0 && times_evicted(exact, seen + 1) > 0;
+                 first_score(kind, group));
+    const bool any_left = states > 0 && times_evicted(kind, seen + 1) > 0;
     std::vector<float> attended, sum(static_cast<size_t>(cache.held), 0.0f);
     for (int64_t i = 0; i < group; ++i) {
       const int64_t head = g * group + i;
@@ -197,7 +209,7 @@ Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& f
   };
   // A token's work on a small model is less than waking the other cores.
   constexpr int64_t kWorthThreads = int64_t{1} << 18;
-  if (batch * heads * width * (exact.keys + total / key_heads) >= kWorthThreads)
+  if (batch * heads * width * ((places + total) / key_heads) >= kWorthThreads)
     parallel_for(batch * key_heads, attend_head);
   else
     for (int64_t i = 0; i < batch * key_heads; ++i) attend_head(i);

@@ -14,21 +14,21 @@ Segment make_segment(std::vector<int32_t> kept, int64_t first, int64_t queries) 
   return {first, queries, std::move(kept)};
 }
 
-std::vector<Segment> segments_of(const Evictions& evictions, int64_t key_head,
-                                 const ExactKeys& exact, int64_t before, int64_t keys) {
+std::vector<Segment> segments_of(const Evictions& evictions, int64_t b, const HeadCache& cache,
+                                 int64_t block) {
   std::vector<Segment> segments;
-  const int64_t full = std::min(exact.keys, keys), stay = exact.keys - exact.block;
-  for (int64_t first = before; first < full; first += kSegmentTile) {
+  const int64_t full = std::min(cache.limit, cache.keys), stay = cache.limit - block;
+  for (int64_t first = cache.before; first < full; first += kSegmentTile) {
     std::vector<int32_t> kept(static_cast<size_t>(first));
     std::iota(kept.begin(), kept.end(), 0);
     segments.push_back(make_segment(std::move(kept), first, std::min(kSegmentTile, full - first)));
   }
-  const int64_t times = times_evicted(exact, keys);
-  for (int64_t n = 0; n < times; ++n) {
-    const int32_t* kept = evictions.kept.data<int32_t>() + (key_head * times + n) * stay;
-    const int64_t first = exact.keys + n * exact.block;
+  for (int64_t n = 0; n < cache.times; ++n) {
+    const int32_t* kept =
+        evictions.kept.data<int32_t>() + b * evictions.kept.size(1) + cache.first_kept + n * stay;
+    const int64_t first = cache.limit + n * block;
     segments.push_back(
-        make_segment({kept, kept + stay}, first, std::min(exact.block, keys - first)));
+        make_segment({kept, kept + stay}, first, std::min(block, cache.keys - first)));
   }
   return segments;
 }

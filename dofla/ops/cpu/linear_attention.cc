@@ -16,7 +16,8 @@ struct Task {
   const float* q;                          // [group, T, D]
   const float* k;                          // [T, D]
   const float* v;                          // [T, D]
-  int64_t tokens;
+  int64_t tokens;                          // T
+  int64_t own;                             // how many of them the head has
   HeadState state;
   float* out;  // [T, group, D], tokens out_stride apart
   int64_t out_stride;
@@ -84,10 +85,10 @@ void attend_rows(Task& task, int64_t begin, int64_t first, int64_t last, int64_t
 
 void attend(Task& task, int64_t chunk) {
   const int64_t count = task.state.count, width = task.state.width;
-  const int64_t longest = std::min(chunk, task.tokens);
+  const int64_t longest = std::min(chunk, task.own);
   Scratch scratch(longest, count, task.group());
-  for (int64_t begin = 0; begin < task.tokens; begin += longest) {
-    const int64_t rows = std::min(longest, task.tokens - begin);
+  for (int64_t begin = 0; begin < task.own; begin += longest) {
+    const int64_t rows = std::min(longest, task.own - begin);
     for (int64_t i = 0; i < task.group(); ++i)
       log_features_without_norm(task.features[static_cast<size_t>(i)].query,
                                 task.q + (i * task.tokens + begin) * width, rows,
@@ -98,7 +99,8 @@ void attend(Task& task, int64_t chunk) {
 }
 
 Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                  LinearAttentionState& state, int64_t chunk, Tensor* log_sum, int64_t block) {
+                  LinearAttentionState& state, int64_t chunk, Tensor* log_sum, int64_t block,
+                  const std::vector<int64_t>& own_tokens = {}) {
   const int64_t batch = q.size(0), query_heads = q.size(1), tokens = q.size(2), width = q.size(3);
   const int64_t heads = features.heads(), group = features.group(), key_heads = k.size(1);
   const int64_t total = features.total();
@@ -110,7 +112,7 @@ Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Featu
   const auto attend_head = [&, to = out.data<float>(), log_max = state.log_max.data<float>(),
                             a = state.a.data<float>(), b = state.b.data<float>()](int64_t index) {
     const int64_t sequence = index / heads, h = index % heads;
-    const int64_t key_head = sequence * key_heads + h / (heads / key_heads);
+    const int64_t own_head = h / (heads / key_heads), key_head = sequence * key_heads + own_head;
     const int64_t feature = sequence * total + offsets[static_cast<size_t>(h)];
     const int64_t count = features.counts[static_cast<size_t>(h)];
     Task task{{all.data() + h * group, static_cast<size_t>(group)},
@@ -118,6 +120,7 @@ Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Featu
               k.data<float>() + key_head * tokens * width,
               v.data<float>() + key_head * tokens * width,
               tokens,
+              own_tokens.empty() ? tokens : own_tokens[static_cast<size_t>(own_head)],
               {log_max + feature, a + feature, b + feature * width, count, width},
               to + (sequence * tokens * query_heads + h * group) * width,
               query_heads * width,
@@ -136,11 +139,11 @@ Tensor attend_all(const Tensor& q, const Tensor& k, const Tensor& v, const Featu
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState* state, int64_t chunk, Tensor* log_sum,
-                        int64_t block) {
-  if (state != nullptr) return attend_all(q, k, v, features, *state, chunk, log_sum, block);
+                        LinearAttentionState* state, int64_t chunk, Tensor* log_sum, int64_t block,
+                        const std::vector<int64_t>& tokens) {
+  if (state != nullptr) return attend_all(q, k, v, features, *state, chunk, log_sum, block, tokens);
   LinearAttentionState fresh = new_linear_attention_state(q.size(0), features);
-  return attend_all(q, k, v, features, fresh, chunk, log_sum, block);
+  return attend_all(q, k, v, features, fresh, chunk, log_sum, block, tokens);
 }
 
 Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -21,12 +21,19 @@ struct ExactBackwardArguments {
   HeadRowsOut grad_q, grad_k, grad_v;
   const float* log_sum;   // [B, H, T]
   const float* e;         // [B, H, T]
-  void *part_k, *part_v;  // [B, Hkv, rows, D]: of segment n from row n·K on
+  void *part_k, *part_v;  // [B, rows, D]: of segment n of a head from its row n·K on
   Segments segments;
   SegmentBlocks blocks;
-  int key_heads, group, tokens, width, rows;
+  int64_t rows;                      // of all heads
+  int32_t first_row[kMostKeyHeads];  // of every head
+  int key_heads, group, tokens, width;
   float scale;
   bool packed, packed_q;
+
+  // Where the part of segment n begins.
+  __device__ int64_t part_row(int b, int key_head, int n) const {
+    return b * rows + first_row[key_head] + int64_t{n} * segments.cache[key_head].limit;
+  }
 };
 
 // P and the gradients of logits, from the products q·k and g·v.
@@ -44,7 +51,8 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   using Rows = Tile<T, kStride>;
   const int warps = blockDim.x / 32, warp_row = threadIdx.x / 32 * kRowTile;
   const int b = blockIdx.y / a.key_heads, key_head = blockIdx.y % a.key_heads;
-  const Segment segment = a.segments.at(blockIdx.y, a.blocks.segment());
+  const Segment segment = a.segments.at(b, key_head, a.blocks.segment());
+  if (segment.queries == 0) return;
   const int first_tile = a.blocks.chunk() * warps;
   T* shared = reinterpret_cast<T*>(shared_memory());
   const Rows queries{shared}, grads{shared + warps * kRowTile * kStride};
@@ -118,7 +126,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   __shared__ float other_log[2][kOtherTile], other_e[2][kOtherTile];
   const int warp_row = threadIdx.x / 32 * kRowTile, n_segment = a.blocks.segment();
   const int b = blockIdx.y / a.key_heads, key_head = blockIdx.y % a.key_heads;
-  const Segment segment = a.segments.at(blockIdx.y, n_segment);
+  const Segment segment = a.segments.at(b, key_head, n_segment);
   const int first = a.blocks.chunk() * kOwnTile;
   if (first >= segment.count()) return;
   T* shared = reinterpret_cast<T*>(shared_memory());
@@ -180,7 +188,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
     wait_for_copies<0>();
     __syncthreads();
   }
-  const int64_t at = (int64_t{blockIdx.y} * a.rows + n_segment * a.segments.limit) * a.width;
+  const int64_t at = a.part_row(b, key_head, n_segment) * a.width;
   write_rows<T, kWidth>(grad_k, a.scale, first + warp_row, segment.count(), a.width,
                         a.width % 2 == 0, static_cast<T*>(a.part_k) + at, a.width);
   write_rows<T, kWidth>(grad_v, 1.0f, first + warp_row, segment.count(), a.width, a.width % 2 == 0,
@@ -192,15 +200,15 @@ template <class T>
 __global__ void __launch_bounds__(32 * kMostWarps)
     sum_key_parts(const __grid_constant__ ExactBackwardArguments a) {
   constexpr int kEach = kWidestHead / 32;
-  const Segments& s = a.segments;
   const int key = blockIdx.x * kMostWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (key >= s.keys) return;
-  const int b = blockIdx.y / a.key_heads, head = blockIdx.y % a.key_heads, stay = s.limit - s.block;
-  int n = key < s.limit ? 0 : 1 + (key - s.limit) / s.block;
-  int position = key < s.limit ? key : stay + (key - s.limit) % s.block;
+  if (key >= a.tokens) return;
+  const int b = blockIdx.y / a.key_heads, head = blockIdx.y % a.key_heads;
+  const int limit = a.segments.cache[head].limit, block = a.segments.block, stay = limit - block;
+  int n = key < limit ? 0 : 1 + (key - limit) / block;
+  int position = key < limit ? key : stay + (key - limit) % block;
   float sum_k[kEach] = {}, sum_v[kEach] = {};
   while (true) {
-    const int64_t at = (int64_t{blockIdx.y} * a.rows + n * s.limit + position) * a.width;
+    const int64_t at = (a.part_row(b, head, n) + position) * a.width;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int d = lane + 32 * i;
@@ -208,14 +216,14 @@ __global__ void __launch_bounds__(32 * kMostWarps)
       sum_k[i] += to_float(static_cast<const T*>(a.part_k)[at + d]);
       sum_v[i] += to_float(static_cast<const T*>(a.part_v)[at + d]);
     }
-    if (n++ == s.times) break;
+    if (n++ == a.segments.cache[head].times) break;
     // Up to `block` keys before it have left: it is that much further ahead, or gone.
-    const int32_t* kept = s.at(blockIdx.y, n).kept;
+    const int32_t* kept = a.segments.at(b, head, n).kept;
     int found = -1;
-    for (int back = 0; back <= s.block && found < 0; back += 32) {
+    for (int back = 0; back <= block && found < 0; back += 32) {
       const int candidate = position - back - lane;
       const bool here =
-          back + lane <= s.block && candidate >= 0 && candidate < stay && kept[candidate] == key;
+          back + lane <= block && candidate >= 0 && candidate < stay && kept[candidate] == key;
       const unsigned lanes = __ballot_sync(kWholeWarp, here);
       if (lanes != 0) found = position - back - (__ffs(static_cast<int>(lanes)) - 1);
     }
@@ -238,25 +246,31 @@ cudaError_t launch_roles(const ExactKeysShape& s, ExactBackwardArguments a, cuda
     const size_t bytes = (2 * warps * kRowTile + 4 * kOtherTile) * (kWidth + 8) * sizeof(T);
     return launch(kernel, grid_of(s, blocks), 32 * warps, bytes, stream, a);
   };
-  const int64_t full = std::min(s.limit, s.keys);
+  const int64_t full = std::min(s.most_held(), s.keys);
   const int warps = std::min(kMostWarps, row_tiles(s, s.block)), own = kRowTile * kMostWarps;
   cudaError_t status =
       run(exact_query_gradients<T, kWidth>, warps,
           {chunks(row_tiles(s, full), warps), chunks(row_tiles(s, s.block), warps)});
   if (status == cudaSuccess)
-    status =
-        run(exact_key_gradients<T, kWidth>, kMostWarps, {chunks(full, own), chunks(s.limit, own)});
+    status = run(exact_key_gradients<T, kWidth>, kMostWarps,
+                 {chunks(full, own), chunks(s.most_held(), own)});
   if (status != cudaSuccess) return status;
   const dim3 grid(static_cast<unsigned>(chunks(s.keys, kMostWarps)),
                   static_cast<unsigned>(s.batch * s.key_heads));
   return launch(sum_key_parts<T>, grid, 32 * kMostWarps, 0, stream, a);
 }
 
+// Rows of the parts of a head.
+int64_t part_rows(const ExactKeysShape& s, const KeyCache& cache) {
+  return std::min<int64_t>(cache.limit, s.keys) + int64_t{cache.times} * cache.limit;
+}
 int64_t part_rows(const ExactKeysShape& s) {
-  return std::min(s.limit, s.keys) + s.times * s.limit;
+  int64_t rows = 0;
+  for (int64_t h = 0; h < s.key_heads; ++h) rows += part_rows(s, s.cache[h]);
+  return rows;
 }
 int64_t part_bytes_of(const ExactKeysShape& s) {
-  return s.batch * s.key_heads * part_rows(s) * s.width * (s.element == Element::kF32 ? 4 : 2);
+  return s.batch * part_rows(s) * s.width * (s.element == Element::kF32 ? 4 : 2);
 }
 
 }  // namespace
@@ -278,7 +292,10 @@ cudaError_t launch_exact_attention_backward(const ExactKeysShape& s, const HeadR
   a.segments = segments_of(s, kept);
   a.key_heads = static_cast<int>(s.key_heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.queries), a.width = static_cast<int>(s.width);
-  a.rows = static_cast<int>(part_rows(s));
+  for (int64_t h = 0; h < s.key_heads; ++h) {
+    a.first_row[h] = static_cast<int32_t>(a.rows);
+    a.rows += part_rows(s, s.cache[h]);
+  }
   a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.width)));
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&
              in_packs(v, s.element, s.width) && in_packs(grad_out, s.element, s.width);

@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   using Rows = Tile<T, kStride>;
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
   const int b = blockIdx.y / a.key_heads, key_head = blockIdx.y % a.key_heads;
-  const Segment segment = a.segments.at(blockIdx.y, a.blocks.segment());
+  const Segment segment = a.segments.at(b, key_head, a.blocks.segment());
+  if (segment.queries == 0) return;
   const int first_tile = a.blocks.chunk() * warps;
   T* shared = reinterpret_cast<T*>(shared_memory());
   const Rows queries{shared};
@@ -114,8 +115,8 @@ __global__ void __launch_bounds__(32 * kMostWarps)
 template <class T>
 cudaError_t launch_segments(const ExactKeysShape& s, ExactForwardArguments a, cudaStream_t stream) {
   const int warps = std::min(kMostWarps, row_tiles(s, s.block));
-  const int64_t first = std::min(s.limit, s.keys) - (s.keys - s.queries);
-  a.blocks = {chunks(row_tiles(s, first), warps), chunks(row_tiles(s, s.block), warps)};
+  a.blocks = {chunks(row_tiles(s, most_first_queries(s)), warps),
+              chunks(row_tiles(s, s.block), warps)};
   return with_width(s.width, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     const size_t rows = static_cast<size_t>(warps * kRowTile + 4 * kKeyTile);

@@ -6,59 +6,67 @@
 namespace dofla::cuda {
 namespace {
 
-ExactKeysShape shape_of(const Tensor& q, const Tensor& k, const ExactKeys& exact) {
-  return {element_of(q), q.size(0), q.size(1),  k.size(1),   q.size(2),
-          k.size(2),     q.size(3), exact.keys, exact.block, times_evicted(exact, k.size(2))};
+ExactKeysShape shape_of(const Tensor& q, const Tensor& k, const ExactKeys& exact,
+                        const std::vector<HeadCache>& caches) {
+  ExactKeysShape shape = {element_of(q), q.size(0), q.size(1),   k.size(1), q.size(2),
+                          k.size(2),     q.size(3), exact.block, {}};
+  require(shape.key_heads <= kMostKeyHeads, "exact keys: {} key heads, a GPU takes at most {}",
+          shape.key_heads, kMostKeyHeads);
+  for (size_t h = 0; h < caches.size(); ++h) {
+    const HeadCache& own = caches[h];
+    const auto small = [](int64_t x) { return static_cast<int32_t>(x); };
+    shape.cache[h] = {
+        small(own.limit), small(own.before),
+        small(own.times), small(own.first_kept),
+        small(own.first), first_score(exact.with_keys(own.limit), shape.heads / shape.key_heads)};
+  }
+  return shape;
 }
 
 int32_t* mutable_short_integers(Tensor& x) {
   return static_cast<int32_t*>(x.mutable_raw());
 }
 
-Evictions evict(const Tensor& q, const Tensor& k, const ExactKeys& exact, const Tensor& score) {
-  const ExactKeysShape shape = shape_of(q, k, exact);
+Evictions evict(const Tensor& q, const Tensor& k, const ExactKeys& exact,
+                const std::vector<HeadCache>& caches, const Tensor& score) {
+  const ExactKeysShape shape = shape_of(q, k, exact, caches);
   require(eviction_fits(shape),
           "exact keys: a GPU cannot choose among {} keys of head size {} in {}: give fewer",
           exact.keys, shape.width, name(q.dtype()));
-  const int64_t batch = shape.batch, heads = shape.key_heads;
-  const int64_t held = shape.keys - shape.times * exact.block;
-  const auto indices = [&](Shape size) { return Tensor(std::move(size), DType::kI32, q.device()); };
-  Evictions evictions = {indices({batch, heads, shape.times * exact.block}),
-                         indices({batch, heads, shape.times, exact.keys - exact.block}),
-                         indices({batch, heads, held}),
-                         Tensor({batch, heads, held}, DType::kF32, q.device())};
+  Evictions evictions = new_evictions(caches, shape.batch, exact.block, q.device());
   Tensor workspace({eviction_workspace_bytes(shape)}, DType::kU8, q.device());
-  cuda_check(launch_evict_keys(
-                 shape,
-                 {exact.sinks, exact.newest(), exact.decay,
-                  first_score(exact, shape.heads / shape.key_heads)},
-                 heads_of(q), heads_of(k), floats(score),
-                 {mutable_short_integers(evictions.order), mutable_short_integers(evictions.kept),
-                  mutable_short_integers(evictions.held), mutable_floats(evictions.score)},
-                 workspace.mutable_raw(), stream_of(q)),
-             "choosing exact keys");
+  cuda_check(
+      launch_evict_keys(
+          shape, {exact.sinks, exact.recent, exact.decay}, heads_of(q), heads_of(k), floats(score),
+          {mutable_short_integers(evictions.order), mutable_short_integers(evictions.kept),
+           mutable_short_integers(evictions.held), mutable_floats(evictions.score)},
+          workspace.mutable_raw(), stream_of(q)),
+      "choosing exact keys");
   return evictions;
 }
 
 Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
-                       const Evictions& evictions, Tensor* log_sum) {
+                       const std::vector<HeadCache>& caches, const Evictions& evictions,
+                       Tensor* log_sum) {
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
   Tensor sums({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
-  cuda_check(launch_exact_attention(shape_of(q, k, exact), heads_of(q), heads_of(k), heads_of(v),
-                                    short_integers(evictions.kept), token_heads_of(out),
-                                    mutable_floats(sums), stream_of(q)),
+  cuda_check(launch_exact_attention(shape_of(q, k, exact, caches), heads_of(q), heads_of(k),
+                                    heads_of(v), short_integers(evictions.kept),
+                                    token_heads_of(out), mutable_floats(sums), stream_of(q)),
              "attention to exact keys");
   if (log_sum != nullptr) *log_sum = sums;
   return out;
 }
 
 ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                 const ExactKeys& exact, const Evictions& evictions,
-                                                 const Tensor& grad_out, const AttentionTape& tape,
+                                                 const ExactKeys& exact,
+                                                 const std::vector<HeadCache>& caches,
+                                                 const Evictions& evictions, const Tensor& grad_out,
+                                                 const AttentionTape& tape,
                                                  const GradientBuffers& given) {
   const GradientBuffers buffers = allocate_missing(given, q, k);
   ExactAttentionGradients gradients = {buffers.q, buffers.k, buffers.v};
-  const ExactKeysShape shape = shape_of(q, k, exact);
+  const ExactKeysShape shape = shape_of(q, k, exact, caches);
   Tensor workspace({exact_attention_backward_workspace_bytes(shape)}, DType::kU8, q.device());
   cuda_check(launch_exact_attention_backward(
                  shape, heads_of(q), heads_of(k), heads_of(v), short_integers(evictions.kept),

@@ -7,27 +7,55 @@
 
 namespace dofla::cuda {
 
+constexpr int kMostKeyHeads = 128;
+
+// What the tokens of a call find in the cache of a key head and do to it, as HeadCache has it.
+struct KeyCache {
+  int32_t limit;       // K
+  int32_t before;      // keys that it holds when they come; with the new ones it has N
+  int32_t times;       // E: how often keys leave
+  int32_t first_kept;  // where its part of `kept` begins
+  int32_t first;       // its first place in the cache of the layer
+  float first_score;   // that a new key begins with
+};
+
 // Of N keys the last T have queries. Key head h serves the query heads h·H/Hkv to (h+1)·H/Hkv − 1.
 struct ExactKeysShape {
   Element element;
-  int64_t batch, heads, key_heads;
-  int64_t queries, keys;  // T <= N, N − T <= limit
-  int64_t width;          // D <= kWidestHead
-  int64_t limit, block;   // K: the most that are held; how many leave together
-  int64_t times;          // E: how often keys leave
+  int64_t batch, heads, key_heads;  // Hkv <= kMostKeyHeads
+  int64_t queries;                  // T
+  int64_t keys;                     // the most that a head has
+  int64_t width;                    // D <= kWidestHead
+  int64_t block;                    // how many leave together
+  KeyCache cache[kMostKeyHeads];
+
+  // Over all key heads.
+  int64_t most_held() const { return most(&KeyCache::limit); }
+  int64_t most_times() const { return most(&KeyCache::times); }
+  int64_t places() const { return last().first + last().limit; }
+  int64_t kept() const { return last().first_kept + last().times * (last().limit - block); }
+
+ private:
+  const KeyCache& last() const { return cache[key_heads - 1]; }
+  int64_t most(int32_t KeyCache::*what) const {
+    int64_t found = 0;
+    for (int64_t h = 0; h < key_heads; ++h)
+      if (cache[h].*what > found) found = cache[h].*what;
+    return found;
+  }
 };
 
 struct EvictionRule {
-  int64_t sinks, recent;
+  int64_t sinks;
+  int64_t recent;  // 0: half of a head's keys
   double decay;
-  float first_score;  // that a new key begins with
 };
 
 struct EvictionsOut {
-  int32_t* order;  // [B, Hkv, E · block]
-  int32_t* kept;   // [B, Hkv, E, K − block]
-  int32_t* held;   // [B, Hkv, N − E · block]
-  float* score;    // [B, Hkv, N − E · block]
+  int32_t* order;  // [B, Hkv, max E · block]: −1 after a head's last
+  int32_t* kept;   // [B, Σ E (K − block)]
+  int32_t* held;   // [B, ΣK]: rows of k as [B, Hkv · keys, D], or −1
+  float* score;    // [B, ΣK]
 };
 
 // Chooses by the scores. The block of a key head has its keys in shared memory; in float32 they go
@@ -36,16 +64,16 @@ bool eviction_fits(const ExactKeysShape& shape);
 int64_t eviction_workspace_bytes(const ExactKeysShape& shape);
 cudaError_t launch_evict_keys(const ExactKeysShape& shape, const EvictionRule& rule,
                               const HeadRows& q,   // [B, H, T, D]
-                              const HeadRows& k,   // [B, Hkv, N, D]
-                              const float* score,  // [B, Hkv, N − T], or null if N = T
+                              const HeadRows& k,   // [B, Hkv, keys, D]
+                              const float* score,  // [B, ΣK], or null if nothing came before
                               const EvictionsOut& evictions, void* workspace, cudaStream_t stream);
 
 // Softmax attention to the keys that are held.
 cudaError_t launch_exact_attention(const ExactKeysShape& shape,
                                    const HeadRows& q,       // [B, H, T, D]
-                                   const HeadRows& k,       // [B, Hkv, N, D]
-                                   const HeadRows& v,       // [B, Hkv, N, D]
-                                   const int32_t* kept,     // [B, Hkv, E, K − block]
+                                   const HeadRows& k,       // [B, Hkv, keys, D]
+                                   const HeadRows& v,       // [B, Hkv, keys, D]
+                                   const int32_t* kept,     // [B, Σ E (K − block)]
                                    const HeadRowsOut& out,  // [B, H, T, D], in any order
                                    float* log_sum,          // [B, H, T]: log Σ exp
                                    cudaStream_t stream);
@@ -58,7 +86,8 @@ struct ExactAttentionGradientsOut {
 
 int64_t exact_attention_backward_workspace_bytes(const ExactKeysShape& shape);
 
-// Gradients of whole sequences, N = T. `out` and `log_sum` may be those of attention to more keys.
+// Gradients of whole sequences, keys = T. `out` and `log_sum` may be those of attention to more
+// keys.
 cudaError_t launch_exact_attention_backward(const ExactKeysShape& shape, const HeadRows& q,
                                             const HeadRows& k, const HeadRows& v,
                                             const int32_t* kept, const HeadRows& out,

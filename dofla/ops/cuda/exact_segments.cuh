@@ -3,6 +3,8 @@
 // causally, its own. Keys are called by their position among these, oldest first.
 #pragma once
 
+#include <algorithm>
+
 #include "dofla/ops/cuda/exact_keys_kernels.h"
 #include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/row_tile.cuh"
@@ -28,33 +30,53 @@ struct Segment {
 };
 
 struct Segments {
-  const int32_t* kept;  // [B, Hkv, E, K − block]
-  int keys, past, limit, block, times;
+  const int32_t* kept;  // [B, Σ E (K − block)]
+  int64_t kept_row;     // Σ E (K − block)
+  int tokens, block;
+  KeyCache cache[kMostKeyHeads];
 
-  // Of head b·Hkv + h.
-  __device__ Segment at(int64_t head, int n) const {
-    const int stay = limit - block;
+  // One without queries where a head has none so late.
+  __device__ Segment at(int b, int key_head, int n) const {
+    const KeyCache& own = cache[key_head];
+    const int keys = own.before + tokens, stay = own.limit - block;
+    if (n > own.times) return {};
     if (n == 0) {
-      const int own = min(limit, keys);
-      return {nullptr, 0, 0, own, 0, own - past};
+      const int full = min(own.limit, keys);
+      return {nullptr, 0, 0, full, 0, full - own.before};
     }
-    const int first = limit + (n - 1) * block, own = min(block, keys - first);
-    return {kept + (head * times + n - 1) * stay, stay, first, own, first - past, own};
+    const int first = own.limit + (n - 1) * block, count = min(block, keys - first);
+    return {kept + b * kept_row + own.first_kept + (n - 1) * stay,
+            stay,
+            first,
+            count,
+            first - own.before,
+            count};
   }
 };
 
 inline Segments segments_of(const ExactKeysShape& s, const int32_t* kept) {
-  return {kept,
-          static_cast<int>(s.keys),
-          static_cast<int>(s.keys - s.queries),
-          static_cast<int>(s.limit),
-          static_cast<int>(s.block),
-          static_cast<int>(s.times)};
+  Segments segments = {kept, s.kept(), static_cast<int>(s.queries), static_cast<int>(s.block), {}};
+  for (int64_t h = 0; h < s.key_heads; ++h) segments.cache[h] = s.cache[h];
+  return segments;
 }
 
 inline bool valid(const ExactKeysShape& s) {
-  return s.key_heads >= 1 && s.heads % s.key_heads == 0 && s.queries <= s.keys &&
-         s.keys - s.queries <= s.limit && s.width >= 1 && s.width <= kWidestHead;
+  if (s.key_heads < 1 || s.key_heads > kMostKeyHeads || s.heads % s.key_heads != 0 || s.width < 1 ||
+      s.width > kWidestHead)
+    return false;
+  for (int64_t h = 0; h < s.key_heads; ++h)
+    if (s.cache[h].before > s.cache[h].limit || s.cache[h].before + s.queries > s.keys)
+      return false;
+  return true;
+}
+
+// The most queries of a first segment, and of a first segment the most keys.
+inline int64_t most_first_queries(const ExactKeysShape& s) {
+  int64_t most = 0;
+  for (int64_t h = 0; h < s.key_heads; ++h)
+    most =
+        std::max<int64_t>(most, std::min<int64_t>(s.cache[h].limit - s.cache[h].before, s.queries));
+  return most;
 }
 
 // The blocks of a head: some for the first segment, which may be long, and some for each other.
@@ -79,7 +101,7 @@ inline int row_tiles(const ExactKeysShape& s, int64_t queries) {
   return static_cast<int>(s.heads / s.key_heads) * chunks(queries, kRowTile);
 }
 inline dim3 grid_of(const ExactKeysShape& s, const SegmentBlocks& blocks) {
-  return dim3(static_cast<unsigned>(blocks.first + s.times * blocks.others),
+  return dim3(static_cast<unsigned>(blocks.first + s.most_times() * blocks.others),
               static_cast<unsigned>(s.batch * s.key_heads));
 }
 

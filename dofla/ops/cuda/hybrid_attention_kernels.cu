@@ -8,15 +8,15 @@ namespace {
 constexpr int kThreads = 256, kRows = kThreads / 32;
 
 struct RowPlace {
-  int64_t b, h, r;     // row r of what has left
-  int64_t left, both;  // where its log sums are
-  bool exists;         // whether it has a query
+  int64_t b, h, r, token;  // row r of what has left is that of a token
+  int64_t left, both;      // where its log sums are
+  bool exists;             // whether it has a query
 };
 
 __device__ __forceinline__ RowPlace row_place(const MergeShape& s, int64_t row) {
-  const int64_t head = row / s.left_rows, r = row % s.left_rows;
-  return {head / s.heads,        head % s.heads, r, row, head * s.tokens + s.first + r,
-          r < s.tokens - s.first};
+  const int64_t head = row / s.left_rows, h = head % s.heads, r = row % s.left_rows;
+  const int64_t token = s.first[h / (s.heads / s.key_heads)] + r;
+  return {head / s.heads, h, r, token, row, head * s.tokens + token, token < s.tokens};
 }
 
 // Row `token` of a head, as floats of a lane: d = lane, lane + 32, …
@@ -57,44 +57,43 @@ __device__ __forceinline__ void change_row(const HeadRowsOut& rows, const RowPla
 }
 
 template <class T>
-__global__ void merge_left(MergeShape s, float half_inverse_root, HeadRows q, HeadRows left_out,
-                           const float* left_log_sum, HeadRowsOut out, float* log_sum,
-                           int64_t rows) {
+__global__ void merge_left(const __grid_constant__ MergeShape s, float half_inverse_root,
+                           HeadRows q, HeadRows left_out, const float* left_log_sum,
+                           HeadRowsOut out, float* log_sum, int64_t rows) {
   const int64_t row = blockIdx.x * int64_t{kRows} + threadIdx.x / 32;
   if (row >= rows) return;
   const RowPlace at = row_place(s, row);
   if (!at.exists) return;
-  const LaneRow x = lane_row<T>(q, at, s.first + at.r, s.width);
+  const LaneRow x = lane_row<T>(q, at, at.token, s.width);
   const float left = left_log_sum[at.left] - row_dot(x, x) * half_inverse_root;
   const float log = log_sum[at.both], top = fmaxf(left, log);
   const float both = top + logf(expf(left - top) + expf(log - top));
   const float of_held = expf(log - both), of_left = expf(left - both);
   const LaneRow more = lane_row<T>(left_out, at, at.r, s.width);
-  change_row<T>(out, at, s.first + at.r, s.width,
+  change_row<T>(out, at, at.token, s.width,
                 [&](int i, float held) { return of_held * held + of_left * more.x[i]; });
   __syncwarp();  // all lanes have read the old one
   if (threadIdx.x % 32 == 0) log_sum[at.both] = both;
 }
 
 template <class T>
-__global__ void merge_left_backward(MergeShape s, float half_inverse_root, HeadRows q,
-                                    HeadRows left_out, HeadRows out, const float* log_sum,
-                                    HeadRows grad_out, float* left_log_sum, HeadRowsOut grad_q,
-                                    int64_t rows) {
+__global__ void merge_left_backward(const __grid_constant__ MergeShape s, float half_inverse_root,
+                                    HeadRows q, HeadRows left_out, HeadRows out,
+                                    const float* log_sum, HeadRows grad_out, float* left_log_sum,
+                                    HeadRowsOut grad_q, int64_t rows) {
   const int64_t row = blockIdx.x * int64_t{kRows} + threadIdx.x / 32;
   if (row >= rows) return;
   const RowPlace at = row_place(s, row);
   float log_for_left = 0;
   if (at.exists) {
-    const int64_t token = s.first + at.r;
-    const LaneRow x = lane_row<T>(q, at, token, s.width);
-    const LaneRow g = lane_row<T>(grad_out, at, token, s.width);
+    const LaneRow x = lane_row<T>(q, at, at.token, s.width);
+    const LaneRow g = lane_row<T>(grad_out, at, at.token, s.width);
     const float norm = row_dot(x, x) * half_inverse_root, both = log_sum[at.both];
     const float change = row_dot(g, lane_row<T>(left_out, at, at.r, s.width)) -
-                         row_dot(g, lane_row<T>(out, at, token, s.width));
+                         row_dot(g, lane_row<T>(out, at, at.token, s.width));
     const float share = expf(left_log_sum[at.left] - norm - both);
     const float factor = 2 * half_inverse_root * share * change;
-    change_row<T>(grad_q, at, token, s.width,
+    change_row<T>(grad_q, at, at.token, s.width,
                   [&](int i, float sum) { return sum - factor * x.x[i]; });
     log_for_left = both + norm;
   }
@@ -103,8 +102,12 @@ __global__ void merge_left_backward(MergeShape s, float half_inverse_root, HeadR
 }
 
 bool valid(const MergeShape& s) {
-  return s.width >= 1 && s.width <= kWidestHead && s.first <= s.tokens &&
-         s.left_rows >= s.tokens - s.first;
+  if (s.width < 1 || s.width > kWidestHead || s.key_heads < 1 || s.key_heads > kMostKeyHeads ||
+      s.heads % s.key_heads != 0)
+    return false;
+  for (int64_t h = 0; h < s.key_heads; ++h)
+    if (s.first[h] < 0 || s.left_rows < s.tokens - s.first[h]) return false;
+  return true;
 }
 
 float half_inverse_root(const MergeShape& s) {

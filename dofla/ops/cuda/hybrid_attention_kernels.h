@@ -2,19 +2,20 @@
 // parts of whole sequences become one, and one token of many sequences.
 #pragma once
 
+#include "dofla/ops/cuda/exact_keys_kernels.h"
 #include "dofla/ops/cuda/linear_attention_kernels.h"
 
 namespace dofla::cuda {
 
 struct MergeShape {
   Element element;
-  int64_t batch, heads, tokens, width;
-  int64_t first;      // the first token that sees keys which have left
-  int64_t left_rows;  // R >= T − first
+  int64_t batch, heads, key_heads, tokens, width;
+  int64_t left_rows;             // R >= T − first
+  int32_t first[kMostKeyHeads];  // of every key head: the first token that sees keys which left
 };
 
-// Row `first` + r of out and log_sum becomes that of both parts; row r of `left` is the part that
-// has left.
+// Row `first` + r of a head of out and log_sum becomes that of both parts; row r of `left` is the
+// part that has left.
 cudaError_t launch_merge_left(const MergeShape& shape,
                               const HeadRows& q,          // [B, H, T, D]
                               const HeadRows& left_out,   // [B, H, R, D]
@@ -32,14 +33,22 @@ cudaError_t launch_merge_left_backward(const MergeShape& shape, const HeadRows& 
                                        const HeadRowsOut& grad_q,  // [B, H, T, D]
                                        cudaStream_t stream);
 
-// What a key head's cache is.
+// Where every key head has its keys, how many it can hold, and the score that a new one begins
+// with.
+struct CachePlaces {
+  int32_t limit[kMostKeyHeads], first[kMostKeyHeads];
+  float first_score[kMostKeyHeads];
+  int32_t total;  // ΣK
+};
+
+// What the cache of a layer is.
 struct ExactCache {
-  void *k, *v;   // [B, Hkv, K, D]
-  float* score;  // [B, Hkv, K]
-  int64_t limit, block, sinks, recent;
+  void *k, *v;   // [B, ΣK, D]
+  float* score;  // [B, ΣK]
+  CachePlaces places;
+  int64_t block, sinks, recent;  // recent 0: half of a head's keys
   double decay;
-  float first_score;  // that a new key begins with
-  bool by_score;      // whether the least attended leave; otherwise the oldest
+  bool by_score;  // whether the least attended leave; otherwise the oldest
 };
 
 // One token of every sequence, T = 1, in one launch that a graph can record. Without features

@@ -18,13 +18,14 @@ struct HybridStepArguments {
   const int64_t* past;
   void *cache_k, *cache_v;
   float* score;
+  CachePlaces places;
   FeatureTable features;
   const float *z, *log_alpha;
   const float *u, *norm_weight;  // of untied features, or null
   LinearAttentionSums sums;
   int group, width, total;
-  int limit, block, sinks, recent;
-  float decay, first_score;       // of scores
+  int block, sinks, recent;
+  float decay;                    // of scores
   float scale;                    // of q·k
   float inner_scale, norm_scale;  // of log features
   bool has_features, by_score;
@@ -34,25 +35,23 @@ struct HybridStepArguments {
 
 // Lists of the block, all in the order of the cache.
 struct StepLists {
-  uint32_t* rated;  // [K, in fours]
+  uint32_t* rated;  // [K]
   float* logits;    // [2, K]: of a query head and of the next
   float* score;     // [K]
   float* attended;  // [K]: by all query heads
-  int* leaves;      // [K]
   int* staying;     // [K]: where those that stay are
   int* leaving;     // [block]
 };
 inline size_t list_bytes(int limit, int block) {
-  return static_cast<size_t>(in_fours(limit) + 6 * limit + block) * 4;
+  return static_cast<size_t>(6 * limit + block) * 4;
 }
 __device__ __forceinline__ StepLists step_lists(int limit) {
   StepLists s;
   s.rated = reinterpret_cast<uint32_t*>(shared_memory());
-  s.logits = reinterpret_cast<float*>(s.rated + in_fours(limit));
+  s.logits = reinterpret_cast<float*>(s.rated + limit);
   s.score = s.logits + 2 * limit;
   s.attended = s.score + limit;
-  s.leaves = reinterpret_cast<int*>(s.attended + limit);
-  s.staying = s.leaves + limit;
+  s.staying = reinterpret_cast<int*>(s.attended + limit);
   s.leaving = s.staying + limit;
   return s;
 }
@@ -95,7 +94,7 @@ struct HybridStep {
   const HybridStepArguments& a;
   const StepLists s;
   T *keys, *values;  // [K, D]
-  int b, key_head;
+  int b, key_head, limit;
 
   __device__ static int column() { return threadIdx.x % kLanes * 4; }
 
@@ -134,24 +133,19 @@ struct HybridStep {
   // Of a full cache `block` keys leave, and the others move together.
   __device__ void make_room() const {
     __syncthreads();
-    for (int p = threadIdx.x; p < in_fours(a.limit); p += kHybridThreads)
-      s.rated[p] = rate(p < a.limit ? s.score[p] : 0, p, a.limit, a.sinks, a.recent);
-    __syncthreads();
-    if (a.by_score) {
-      mark_least(s.rated, a.limit, a.block, s.leaves);
-    } else {
-      for (int p = threadIdx.x; p < a.limit; p += kHybridThreads)
-        s.leaves[p] = p >= a.sinks && p < a.sinks + a.block;
-    }
-    __syncthreads();
-    if (threadIdx.x < 32)
+    if (threadIdx.x < 32) {
+      const int recent = a.recent > 0 ? a.recent : limit / 2;
+      for (int p = threadIdx.x; p < limit; p += 32)
+        s.rated[p] = rate(a.by_score ? s.score[p] : 0, p, limit, a.sinks, recent);
+      mark_least_by_warp(s.rated, limit, a.block);  // of equal scores the oldest: a window
       part_by_leaving(
-          s.leaves, a.limit, [](int p) { return p; }, [&](int i, int p) { s.leaving[i] = p; },
-          [&](int i, int p) { s.staying[i] = p; });
+          limit, [&](int p) { return s.rated[p] == kLeaves; }, [](int p) { return p; },
+          [&](int i, int p) { s.leaving[i] = p; }, [&](int i, int p) { s.staying[i] = p; });
+    }
     __syncthreads();
     if (a.has_features) fold();
     __syncthreads();  // what leaves has been read
-    const int stay = a.limit - a.block;
+    const int stay = limit - a.block;
     if (a.packed_cache) {
       const int units = a.width / Pack<T>::kSize;
       move_together(reinterpret_cast<uint4*>(keys), units, s.staying, stay);
@@ -170,7 +164,7 @@ struct HybridStep {
       keys[place * a.width + d] = key[d];
       values[place * a.width + d] = value[d];
     }
-    if (threadIdx.x == 0) s.score[place] = a.first_score;
+    if (threadIdx.x == 0) s.score[place] = a.places.first_score[key_head];
   }
 
   // A query looks at `count` keys. Logits are given `shift` more.

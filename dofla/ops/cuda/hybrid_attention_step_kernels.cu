@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "dofla/ops/cuda/hybrid_attention_kernels.h"
@@ -15,22 +16,24 @@ __global__ void __launch_bounds__(kHybridThreads)
   __shared__ FoundByWarps<kHybridWarps, kLanes> by_warps[2];
   __shared__ KeyTotals key_totals[2];
   const int b = blockIdx.y, key_head = blockIdx.x;
-  const int64_t index = int64_t{b} * gridDim.x + key_head, past = a.past[b];
+  const int limit = a.places.limit[key_head];
+  const int64_t place = int64_t{b} * a.places.total + a.places.first[key_head], past = a.past[b];
   const Step step = {a,
-                     step_lists(a.limit),
-                     static_cast<T*>(a.cache_k) + index * a.limit * a.width,
-                     static_cast<T*>(a.cache_v) + index * a.limit * a.width,
+                     step_lists(limit),
+                     static_cast<T*>(a.cache_k) + place * a.width,
+                     static_cast<T*>(a.cache_v) + place * a.width,
                      b,
-                     key_head};
+                     key_head,
+                     limit};
   const StepLists& s = step.s;
-  float* score = a.score + index * a.limit;
-  const int64_t times = past <= a.limit ? 0 : (past - a.limit + a.block - 1) / a.block;
+  float* score = a.score + place;
+  const int64_t times = past <= limit ? 0 : (past - limit + a.block - 1) / a.block;
   int held = static_cast<int>(past - times * a.block);
-  for (int p = threadIdx.x; p < a.limit; p += kHybridThreads) {
+  for (int p = threadIdx.x; p < limit; p += kHybridThreads) {
     s.score[p] = p < held ? score[p] : 0;
     s.attended[p] = 0;
   }
-  if (held == a.limit) {
+  if (held == limit) {
     step.make_room();
     held -= a.block;
   }
@@ -38,10 +41,10 @@ __global__ void __launch_bounds__(kHybridThreads)
   step.append(held++);
   __syncthreads();
 
-  const bool any_left = a.has_features && past >= a.limit;
+  const bool any_left = a.has_features && past >= limit;
   for (int i = 0; i < a.group; ++i) {
     const int head = key_head * a.group + i, buffer = i % 2;
-    float* logits = s.logits + buffer * a.limit;
+    float* logits = s.logits + buffer * limit;
     const float4 q = load_token(head_of<T>(a.q, b, head), Step::column(), a.width);
     Found found;
     // The norm that the features leave out, added to the keys instead: the ratio is the same.
@@ -69,7 +72,8 @@ cudaError_t launch_hybrid_attention_step(const LinearAttentionShape& s,
                                          const HeadRows& q, const HeadRows& k, const HeadRows& v,
                                          const LinearAttentionSums& sums, const HeadRowsOut& out,
                                          cudaStream_t stream) {
-  if (s.tokens != 1 || s.key_heads < 1 || s.heads % s.key_heads != 0) return cudaErrorInvalidValue;
+  if (s.tokens != 1 || s.key_heads < 1 || s.key_heads > kMostKeyHeads || s.heads % s.key_heads != 0)
+    return cudaErrorInvalidValue;
   HybridStepArguments a = {};
   a.has_features = features.counts != nullptr;
   if (a.has_features) {
@@ -86,10 +90,11 @@ cudaError_t launch_hybrid_attention_step(const LinearAttentionShape& s,
   a.u = features.u, a.norm_weight = features.norm_weight;
   a.sums = sums;
   a.group = static_cast<int>(s.heads / s.key_heads), a.width = static_cast<int>(s.width);
-  a.limit = static_cast<int>(cache.limit), a.block = static_cast<int>(cache.block);
+  a.places = cache.places, a.block = static_cast<int>(cache.block);
   a.sinks = static_cast<int>(cache.sinks), a.recent = static_cast<int>(cache.recent);
   a.decay = static_cast<float>(cache.decay), a.by_score = cache.by_score;
-  a.first_score = cache.first_score;
+  int most = 0;
+  for (int64_t h = 0; h < s.key_heads; ++h) most = std::max(most, a.places.limit[h]);
   a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.width)));
   a.packed = s.width % 4 == 0 && aligned_to_packs(features.z, features.u, sums.b);
   a.packed_cache =
@@ -99,7 +104,7 @@ cudaError_t launch_hybrid_attention_step(const LinearAttentionShape& s,
     constexpr int kWidth = decltype(width)::value;
     const auto kernel = s.element == Element::kF32 ? hybrid_attention_step<float, kWidth>
                                                    : hybrid_attention_step<__nv_bfloat16, kWidth>;
-    return launch(kernel, grid, kHybridThreads, list_bytes(a.limit, a.block), stream, a);
+    return launch(kernel, grid, kHybridThreads, list_bytes(most, a.block), stream, a);
   });
 }
 

@@ -6,44 +6,50 @@
 
 namespace dofla::cuda {
 
-__host__ __device__ inline int in_fours(int x) {
-  return (x + 3) / 4 * 4;
-}
-
 // A score as an integer, in the order of positive floats; the largest for a key that may not leave.
 __device__ __forceinline__ uint32_t rate(float score, int p, int limit, int sinks, int recent) {
   return p >= sinks && p < limit - recent ? __float_as_uint(score) : 0xffffffffu;
 }
 
-// By all threads of a block: leaves[p] for the keys p < limit; `rated` is filled up with the
-// largest to a multiple of four. Exactly `block` leave, whatever the scores.
-__device__ __forceinline__ void mark_least(const uint32_t* rated, int limit, int block,
-                                           int* leaves) {
-  for (int p = threadIdx.x; p < limit; p += blockDim.x) {
-    const uint32_t own = rated[p];
-    int smaller = 0;
-    for (int j = 0; j < limit; j += 4) {
-      const uint4 four = *reinterpret_cast<const uint4*>(rated + j);
-      smaller += four.x < own || (four.x == own && j < p);
-      smaller += four.y < own || (four.y == own && j + 1 < p);
-      smaller += four.z < own || (four.z == own && j + 2 < p);
-      smaller += four.w < own || (four.w == own && j + 3 < p);
+// What marks a key that leaves: no score, nor the largest.
+constexpr uint32_t kLeaves = 0xfffffffeu;
+
+// By one warp, where lane p % 32 has written rated[p]: the `block` smallest become kLeaves.
+__device__ __forceinline__ void mark_least_by_warp(uint32_t* rated, int limit, int block) {
+  const int lane = threadIdx.x % 32;
+  uint32_t least = 0xffffffffu;  // of the lane's keys, the oldest of equal ones
+  int place = limit;
+  const auto look = [&] {
+    least = 0xffffffffu, place = limit;
+    for (int p = lane; p < limit; p += 32) {
+      const uint32_t own = rated[p];
+      if (own < least && own != kLeaves) least = own, place = p;
     }
-    leaves[p] = smaller < block;
+  };
+  look();
+  for (int i = 0; i < block; ++i) {
+    const uint32_t smallest = __reduce_min_sync(kWholeWarp, least);
+    const int oldest = __reduce_min_sync(kWholeWarp, least == smallest ? place : limit);
+    if (place == oldest) {
+      rated[place] = kLeaves;
+      look();
+    }
+    __syncwarp();
   }
 }
 
 // By one warp: calls leave(i, x) for the i-th that leaves and stay(i, x) for the i-th that stays,
-// oldest first, with x = item(p). Items of 32 keys are asked for before any of them is given.
-template <class Item, class Leave, class Stay>
-__device__ __forceinline__ void part_by_leaving(const int* leaves, int limit, const Item& item,
+// oldest first, with x = item(p). Items of 32 keys are asked for before any of them is given. Lane
+// p % 32 asks whether p leaves.
+template <class Leaves, class Item, class Leave, class Stay>
+__device__ __forceinline__ void part_by_leaving(int limit, const Leaves& leaves, const Item& item,
                                                 const Leave& leave, const Stay& stay) {
   const int lane = threadIdx.x % 32;
   const unsigned before = (1u << lane) - 1;
   int leaving = 0, staying = 0;
   for (int start = 0; start < limit; start += 32) {
     const int p = start + lane;
-    const bool inside = p < limit, goes = inside && leaves[p] != 0;
+    const bool inside = p < limit, goes = inside && leaves(p);
     const int x = inside ? item(p) : 0;
     const unsigned out = __ballot_sync(kWholeWarp, goes);
     const unsigned in = __ballot_sync(kWholeWarp, inside && !goes);

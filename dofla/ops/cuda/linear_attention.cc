@@ -31,11 +31,13 @@ Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,
-                        LinearAttentionState* state, int64_t, Tensor* log_sum, int64_t block) {
+                        LinearAttentionState* state, int64_t, Tensor* log_sum, int64_t block,
+                        const std::vector<int64_t>& tokens) {
   if (q.size(2) == 1 && state != nullptr && log_sum == nullptr)
     return step(q, k, v, features, *state, false);
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
-  const LinearAttentionShape shape = shape_of(q, k, block);
+  LinearAttentionShape shape = shape_of(q, k, block);
+  if (!tokens.empty()) shape.own_tokens = tokens.data();
   const LinearAttentionFeatures on_gpu = kernel_features(features);
   const LinearAttentionSums sums = state == nullptr ? LinearAttentionSums{} : sums_of(*state);
   if (log_sum != nullptr)
@@ -57,7 +59,7 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   const GradientBuffers buffers = allocate_missing(given, q, k);
   AttentionTape tape = known;
   if (!tape.log_sum.defined())
-    tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum, block);
+    tape.out = linear_attention(q, k, v, features, nullptr, chunk, &tape.log_sum, block, {});
   LinearAttentionGradients gradients = {buffers.q, buffers.k, buffers.v, gradients_like(features)};
   const LinearAttentionShape shape = shape_of(q, k, block);
   const LinearAttentionFeatures on_gpu = kernel_features(features);

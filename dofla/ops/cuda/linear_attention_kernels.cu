@@ -18,6 +18,7 @@ struct ForwardArguments {
   const float *z, *log_alpha;
   const float *u, *norm_weight;       // of untied features, or null
   LinearAttentionSums before, after;  // [B, segments, ΣM], or null
+  int32_t own_tokens[kMostHeads];     // of every key head
   int heads, group, tokens, width, total, block;
   int segments, segment_tokens;
   float inner_scale, norm_scale;
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__((ChunkTiling<T, kWidth>::kThreads),
   const bool writes_sums = f.head % a.features.sharing == 0;
   if (!kOutput && !writes_sums) return;
   const int64_t b_index = blockIdx.y;
-  const int h = f.head, end = min((static_cast<int>(blockIdx.z) + 1) * a.segment_tokens, a.tokens);
+  const int h = f.head, end = min((static_cast<int>(blockIdx.z) + 1) * a.segment_tokens,
+                                  a.own_tokens[h / a.group]);
   const int64_t first_sum = (b_index * a.segments + blockIdx.z) * a.total + f.own;
   const T* q = head_of<T>(a.q, b_index, h);
   const T* k = head_of<T>(a.k, b_index, h / a.group);
@@ -168,6 +170,7 @@ __global__ void accumulate_segments(LinearAttentionSums of, LinearAttentionSums 
     const int64_t at = (b * segments + s) * total + m;
     if (d == 0) before.log_max[at] = peak, before.a[at] = a;
     if (valid) before.b[at * width + d] = value;
+    if (of.log_max[at] == -INFINITY) continue;  // a head without tokens so late
     const float top = fmaxf(peak, of.log_max[at]);
     const float old = fast_exp(peak - top), fresh = fast_exp(of.log_max[at] - top);
     a = a * old + of.a[at] * fresh;
@@ -273,6 +276,8 @@ cudaError_t launch_linear_attention(const LinearAttentionShape& s,
   a.heads = static_cast<int>(s.heads), a.group = static_cast<int>(s.heads / s.key_heads);
   a.tokens = static_cast<int>(s.tokens), a.width = static_cast<int>(s.width);
   a.total = static_cast<int>(f.own), a.block = static_cast<int>(s.block);
+  for (int64_t h = 0; h < s.key_heads; ++h)
+    a.own_tokens[h] = static_cast<int32_t>(s.own_tokens == nullptr ? s.tokens : s.own_tokens[h]);
   const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
   a.inner_scale = scales.inner, a.norm_scale = scales.norm;
   a.packed = in_packs(q, s.element, s.width) && in_packs(k, s.element, s.width) &&

@@ -19,6 +19,7 @@ struct LinearAttentionShape {
   int64_t tokens;                   // T
   int64_t width;                    // D <= kWidestHead
   int64_t block = 1;  // keys that become visible together: a divisor of a chunk and of T
+  const int64_t* own_tokens = nullptr;  // on the CPU: how many every key head has; null: T
 };
 
 // Tokens that a kernel takes at once; shared memory decides.

@@ -34,6 +34,12 @@ std::vector<CacheCase> whole_sequences() {
   // Keys that fill the shared memory, or in float32 do not fit it.
   all.push_back({1, 1, 8, 700, 0, 64, {.keys = 516, .sinks = 4, .recent = 8, .block = 64}});
   all.push_back({1, 1, 2, 600, 0, 128, {.keys = 516, .sinks = 4, .recent = 8, .block = 16}});
+  // Heads that hold different numbers of keys: one full cache after the other, and one never.
+  ExactKeys ragged = {.keys = 256, .sinks = 4, .block = 8};
+  ragged.head_keys = {56, 256, 24, 120};
+  all.push_back({2, 4, 1, 250, 0, 64, ragged});
+  all.push_back({1, 4, 8, 150, 0, 64, ragged});
+  all.push_back({1, 4, 3, 130, 0, 20, ragged});
   return all;
 }
 
@@ -43,6 +49,10 @@ std::vector<CacheCase> all_sequences() {
   const ExactKeys small = {.keys = 37, .sinks = 4, .recent = 8, .block = 16};
   for (const int64_t past : {10, 36, 37})
     for (const int64_t tokens : {1, 17, 60}) all.push_back({2, 2, 2, tokens, past, 64, small});
+  // One cache is full, one has evicted keys before and is full again, one is not.
+  ExactKeys ragged = {.keys = 120, .sinks = 4, .block = 8};
+  ragged.head_keys = {56, 24, 120};
+  for (const int64_t tokens : {1, 9, 100}) all.push_back({2, 3, 2, tokens, 56, 64, ragged});
   return all;
 }
 
@@ -56,12 +66,14 @@ class CudaExactKeys : public test::AttentionOnGpu {
     const auto rounded = [&](const Shape& shape) {
       return test::normal_tensor(shape, random).to(dtype).to(DType::kF32);
     };
-    const int64_t keys = c.past + c.tokens;
+    const std::vector<HeadCache> caches = head_caches(c.exact, c.key_heads, c.past, c.tokens);
+    const int64_t keys = std::ranges::max_element(caches, {}, &HeadCache::keys)->keys;
     Inputs x = {rounded({c.batch, c.key_heads * c.group, c.tokens, c.width}),
                 rounded({c.batch, c.key_heads, keys, c.width}),
                 rounded({c.batch, c.key_heads, keys, c.width}),
                 {}};
-    if (c.past > 0) x.score = test::normal_tensor({c.batch, c.key_heads, c.past}, random);
+    if (c.past > 0)
+      x.score = test::normal_tensor({c.batch, c.exact.total_keys(c.key_heads)}, random);
     for (int64_t i = 0; i < x.score.count(); ++i)
       x.score.data<float>()[i] = std::abs(x.score.data<float>()[i]);
     return x;
@@ -78,21 +90,26 @@ class CudaExactKeys : public test::AttentionOnGpu {
 // One key head's cache in double precision. It loses the keys that it is told to.
 class ReplayedCache {
  public:
-  ReplayedCache(const CacheCase& c, const float* k, const float* score)
-      : c_(c), k_(k), held_(static_cast<size_t>(c.past)), score_(static_cast<size_t>(c.past)) {
+  ReplayedCache(const CacheCase& c, const HeadCache& own, const float* k, const float* score)
+      : c_(c),
+        limit_(own.limit),
+        recent_(c.exact.with_keys(own.limit).newest()),
+        k_(k),
+        held_(static_cast<size_t>(own.before)),
+        score_(static_cast<size_t>(own.before)) {
     std::iota(held_.begin(), held_.end(), 0);
-    std::copy_n(score, c.past, score_.begin());
+    std::copy_n(score, own.before, score_.begin());
   }
 
   const std::vector<int32_t>& held() const { return held_; }
   const std::vector<double>& score() const { return score_; }
-  bool full() const { return static_cast<int64_t>(held_.size()) == c_.exact.keys; }
+  bool full() const { return static_cast<int64_t>(held_.size()) == limit_; }
 
   // How much a key that leaves, to `order`, exceeds one that could have left instead; infinite if
   // one leaves that may not.
   double leave(const int32_t* order) {
     EXPECT_TRUE(std::is_sorted(order, order + c_.exact.block));
-    const auto last = static_cast<int64_t>(held_.size()) - c_.exact.recent;
+    const auto last = static_cast<int64_t>(held_.size()) - recent_;
     double most = -1, least = std::numeric_limits<double>::infinity();
     std::vector<int32_t> held;
     std::vector<double> score;
@@ -114,7 +131,7 @@ class ReplayedCache {
   // The next token comes; q is that of the first query head, `stride` elements before the next.
   void come(const float* q, int64_t stride) {
     held_.push_back(held_.empty() ? 0 : held_.back() + 1);
-    score_.push_back(0.5 * static_cast<double>(c_.group) / static_cast<double>(c_.exact.keys) /
+    score_.push_back(0.5 * static_cast<double>(c_.group) / static_cast<double>(limit_) /
                      (1 - c_.exact.decay));
     for (double& x : score_) x *= c_.exact.decay;
     for (int64_t head = 0; head < c_.group; ++head) {
@@ -133,6 +150,7 @@ class ReplayedCache {
 
  private:
   const CacheCase& c_;
+  const int64_t limit_, recent_;
   const float* k_;
   std::vector<int32_t> held_;
   std::vector<double> score_;
@@ -146,35 +164,44 @@ TEST_F(CudaExactKeys, TheLeastAttendedLeave) {
       const Inputs x = inputs_of(c, dtype);
       const Evictions found =
           to(Device(), evict_keys(there(x.q, dtype), there(x.k, dtype), c.exact,
-                                  x.score.defined() ? x.score.to(gpu) : Tensor()));
-      const int64_t times = times_evicted(c.exact, c.past + c.tokens), block = c.exact.block;
-      const int64_t stay = c.exact.keys - block, count = keys_held(c.exact, c.past + c.tokens);
-      ASSERT_EQ(found.order.shape(), (Shape{c.batch, c.key_heads, times * block})) << what;
-      ASSERT_EQ(found.held.shape(), (Shape{c.batch, c.key_heads, count})) << what;
+                                  x.score.defined() ? x.score.to(gpu) : Tensor(), c.past));
+      const std::vector<HeadCache> caches = head_caches(c.exact, c.key_heads, c.past, c.tokens);
+      const Evictions like = new_evictions(caches, c.batch, c.exact.block, {});
+      ASSERT_EQ(found.order.shape(), like.order.shape()) << what;
+      ASSERT_EQ(found.kept.shape(), like.kept.shape()) << what;
+      ASSERT_EQ(found.held.shape(), like.held.shape()) << what;
+      const int64_t block = c.exact.block, row = x.k.size(2), stride = c.tokens * c.width;
       const double tolerance = kPrecisions[0].relative * static_cast<double>(c.group) /
                                (1 - c.exact.decay);  // the scores are at most so large
       for (int64_t head = 0; head < c.batch * c.key_heads; ++head) {
-        const int64_t stride = c.tokens * c.width;
-        ReplayedCache cache(c, x.k.data<float>() + head * (c.past + c.tokens) * c.width,
-                            c.past > 0 ? x.score.data<float>() + head * c.past : nullptr);
-        int64_t n = head * times;
+        const int64_t b = head / c.key_heads, h = head % c.key_heads;
+        const HeadCache& own = caches[static_cast<size_t>(h)];
+        const int64_t stay = own.limit - block, place = b * found.score.size(1) + own.first;
+        const int32_t* order = found.order.data<int32_t>() + head * found.order.size(2);
+        const int32_t* kept = found.kept.data<int32_t>() + b * found.kept.size(1) + own.first_kept;
+        ReplayedCache cache(c, own, x.k.data<float>() + head * row * c.width,
+                            c.past > 0 ? x.score.data<float>() + place : nullptr);
+        int64_t n = 0;
         for (int64_t t = 0; t < c.tokens; ++t) {
           if (cache.full()) {
-            ASSERT_LE(cache.leave(found.order.data<int32_t>() + n * block), tolerance)
+            ASSERT_LE(cache.leave(order + n * block), tolerance)
                 << what << ", head " << head << ", token " << t;
-            ASSERT_TRUE(std::equal(cache.held().begin(), cache.held().end(),
-                                   found.kept.data<int32_t>() + n++ * stay))
-                << what << ", token " << t;
             ASSERT_EQ(static_cast<int64_t>(cache.held().size()), stay) << what;
+            ASSERT_TRUE(std::equal(cache.held().begin(), cache.held().end(), kept + n * stay))
+                << what << ", token " << t;
+            ++n;
           }
           cache.come(x.q.data<float>() + head * c.group * stride + t * c.width, stride);
         }
-        ASSERT_EQ(n, (head + 1) * times) << what;
-        for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(n, own.times) << what;
+        for (int64_t i = n * block; i < found.order.size(2); ++i) ASSERT_EQ(order[i], -1) << what;
+        const auto count = static_cast<int64_t>(cache.held().size());
+        for (int64_t i = 0; i < own.limit; ++i) {
+          const int32_t found_row = found.held.data<int32_t>()[place + i];
+          const float score = found.score.data<float>()[place + i];
           const auto at = static_cast<size_t>(i);
-          ASSERT_EQ(found.held.data<int32_t>()[head * count + i], cache.held()[at]) << what;
-          ASSERT_NEAR(found.score.data<float>()[head * count + i], cache.score()[at], tolerance)
-              << what;
+          ASSERT_EQ(found_row, i < count ? h * row + cache.held()[at] : -1) << what;
+          ASSERT_NEAR(score, i < count ? cache.score()[at] : 0, tolerance) << what;
         }
       }
     }
@@ -185,7 +212,7 @@ TEST_F(CudaExactKeys, OfEqualScoresTheOlderLeave) {
   Inputs x = inputs_of(c, DType::kF32);
   std::fill_n(x.score.data<float>(), x.score.count(), 0.5f);
   const Evictions found =
-      to(Device(), evict_keys(x.q.to(gpu), x.k.to(gpu), c.exact, x.score.to(gpu)));
+      to(Device(), evict_keys(x.q.to(gpu), x.k.to(gpu), c.exact, x.score.to(gpu), c.past));
   for (int64_t i = 0; i < found.order.count(); ++i)
     EXPECT_EQ(found.order.data<int32_t>()[i], 4 + i % 16);
 }
@@ -195,11 +222,11 @@ TEST_F(CudaExactKeys, Attention) {
     for (const auto& [dtype, relative] : kPrecisions) {
       const std::string what = name_of(c, dtype);
       const Inputs x = inputs_of(c, dtype);
-      const Evictions evictions = evict_keys(x.q, x.k, c.exact, x.score);
+      const Evictions evictions = evict_keys(x.q, x.k, c.exact, x.score, c.past);
       Tensor log_sum, log_sum_there;
-      const Tensor out = exact_attention(x.q, x.k, x.v, c.exact, evictions, &log_sum);
+      const Tensor out = exact_attention(x.q, x.k, x.v, c.exact, evictions, &log_sum, c.past);
       const Tensor found = exact_attention(there(x.q, dtype), there(x.k, dtype), there(x.v, dtype),
-                                           c.exact, to(gpu, evictions), &log_sum_there);
+                                           c.exact, to(gpu, evictions), &log_sum_there, c.past);
       expect_close(found, out, relative, what);
       expect_close(log_sum_there, log_sum, kPrecisions[0].relative, what + ", log sums");
     }
