@@ -1,5 +1,6 @@
-// What exact keys cost beside features: every figure of a student with features alone, and of the
-// same with 64 exact keys.
+// What exact keys cost beside features: every figure of a student with features alone, of the same
+// with 64 exact keys, and with as many on average where key heads hold different numbers.
+#include <array>
 #include <string>
 
 #include <fmt/format.h>
@@ -42,7 +43,15 @@ void hybrid_section(const Workload& work, Figures& figures) {
   features.map = FeatureMap::kUntied;
   FeatureSet hybrid = features;
   hybrid.exact.assign(features.layers.size(), ExactKeys{.keys = kKeys});
-  for (const auto& [name, set] : {std::pair("untied", &features), {"hybrid", &hybrid}}) {
+  FeatureSet by_head = hybrid;
+  for (ExactKeys& exact : by_head.exact) {
+    constexpr std::array<int64_t, 4> kByHead = {24, 32, 56, 144};  // 64 on average
+    for (int64_t h = 0; h < work.checkpoint.config().kv_heads; ++h)
+      exact.head_keys.push_back(kByHead[static_cast<size_t>(h % 4)]);
+    exact.keys = 144;
+  }
+  for (const auto& [name, set] :
+       {std::pair("untied", &features), {"hybrid", &hybrid}, {"by_head", &by_head}}) {
     const auto add = [&](const char* what, double time, const char* per) {
       figures.add({.name = fmt::format("{}_{}", name, what), .milliseconds = time, .per = per});
     };

@@ -10,9 +10,9 @@ namespace dofla {
 struct AttentionTape {
   Tensor out;      // [B, T, H, D], what the forward returned
   Tensor log_sum;  // [B, H, T] F32: logarithms of the denominators, or undefined
-  // Of hybrid attention (ops/hybrid_attention.h), where keys have left: which ones and which stayed
+  // Of hybrid attention (ops/hybrid_attention.h), where keys have left: which ones and when
   // (Evictions), and the attention to those that have left alone, in the rows that see any.
-  Tensor order = {}, kept = {};
+  Tensor order = {}, leaves = {}, kept = {};
   Tensor left_out = {};      // [B, R, H, D]
   Tensor left_log_sum = {};  // [B, H, R] F32
 };

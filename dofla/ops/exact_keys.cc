@@ -38,23 +38,19 @@ Evictions evict_oldest(const std::vector<HeadCache>& caches, const Tensor& k,
   for (size_t h = 0; h < caches.size(); ++h) {
     const HeadCache& cache = caches[h];
     const int64_t sinks = std::min(exact.sinks, cache.keys);
-    // Those that are held when `left` keys have left and `come` have come.
-    const auto write_held = [&](int64_t left, int64_t come, int64_t offset, int32_t* to) {
-      for (int64_t j = 0; j < sinks; ++j) *to++ = static_cast<int32_t>(offset + j);
-      for (int64_t j = sinks + left; j < come; ++j) *to++ = static_cast<int32_t>(offset + j);
-    };
     int32_t* order = one.order.data<int32_t>() + static_cast<int64_t>(h) * row;
     for (int64_t j = 0; j < row; ++j)
       order[j] = j < cache.times * exact.block ? static_cast<int32_t>(sinks + j) : -1;
-    for (int64_t n = 0; n < cache.times; ++n)
-      write_held((n + 1) * exact.block, cache.limit + n * exact.block, 0,
-                 one.kept.data<int32_t>() + cache.first_kept + n * (cache.limit - exact.block));
     int32_t* held = one.held.data<int32_t>() + cache.first;
     std::fill_n(held, cache.limit, -1);
-    write_held(cache.times * exact.block, cache.keys, static_cast<int64_t>(h) * k.size(2), held);
+    const auto offset = static_cast<int32_t>(static_cast<int64_t>(h) * k.size(2));
+    for (int64_t j = 0; j < cache.keys; ++j)
+      if (j < sinks || j >= sinks + cache.times * exact.block)
+        *held++ = offset + static_cast<int32_t>(j);
   }
+  list_evictions(caches, exact.block, one);
   const auto for_all = [&](const Tensor& x) { return x.to(k.device()).repeat(batch); };
-  return {for_all(one.order), for_all(one.kept), for_all(one.held),
+  return {for_all(one.order), for_all(one.leaves), for_all(one.kept), for_all(one.held),
           Tensor::zeros({batch, one.score.size(1)}, DType::kF32, k.device())};
 }
 
@@ -113,7 +109,7 @@ std::vector<HeadCache> head_caches(const ExactKeys& exact, int64_t key_heads, in
     const int64_t before = keys_held(own, past), keys = before + tokens;
     const HeadCache& cache = caches.emplace_back(
         HeadCache{own.keys, before, keys, times_evicted(own, keys), kept, places});
-    kept += cache.times * (own.keys - exact.block);
+    kept += cache.rounds() * (own.keys - exact.block);
     places += own.keys;
   }
   return caches;
@@ -124,12 +120,32 @@ Evictions new_evictions(const std::vector<HeadCache>& caches, int64_t batch, int
   const auto heads = std::ssize(caches);
   const HeadCache& last = caches.back();
   const int64_t times = std::ranges::max_element(caches, {}, &HeadCache::times)->times;
-  const int64_t kept = last.first_kept + last.times * (last.limit - block);
+  const int64_t kept = last.first_kept + last.rounds() * (last.limit - block);
+  const int64_t keys = std::ranges::max_element(caches, {}, &HeadCache::keys)->keys;
   const int64_t places = last.first + last.limit;
   return {Tensor({batch, heads, times * block}, DType::kI32, device),
+          Tensor({batch, heads, keys}, DType::kI32, device),
           Tensor({batch, kept}, DType::kI32, device),
           Tensor({batch, 1, places}, DType::kI32, device),
           Tensor({batch, places}, DType::kF32, device)};
+}
+
+void list_evictions(const std::vector<HeadCache>& caches, int64_t block, Evictions& evictions) {
+  const int64_t row = evictions.order.size(2), keys = evictions.leaves.size(2);
+  const auto heads = std::ssize(caches);
+  std::fill_n(evictions.leaves.data<int32_t>(), evictions.leaves.count(), kStays);
+  for (int64_t head = 0; head < evictions.order.size(0) * heads; ++head) {
+    const HeadCache& cache = caches[static_cast<size_t>(head % heads)];
+    const int32_t* order = evictions.order.data<int32_t>() + head * row;
+    int32_t* leaves = evictions.leaves.data<int32_t>() + head * keys;
+    for (int64_t i = 0; i < cache.times * block; ++i)
+      leaves[order[i]] = static_cast<int32_t>(i / block);
+    int32_t* kept =
+        evictions.kept.data<int32_t>() + head / heads * evictions.kept.size(1) + cache.first_kept;
+    for (int64_t come = cache.limit; come < cache.keys; come += kTokensTogether)
+      for (int64_t j = 0; j < come; ++j)
+        if (leaves[j] > (come - cache.limit) / block) *kept++ = static_cast<int32_t>(j);
+  }
 }
 
 Evictions evict_keys(const Tensor& q, const Tensor& k, const ExactKeys& exact, const Tensor& score,

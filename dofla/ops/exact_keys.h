@@ -10,6 +10,7 @@
 // K + block, … Heads may hold different numbers of keys, and then have different N, too.
 #pragma once
 
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -85,6 +86,10 @@ int64_t keys_held(const ExactKeys& exact, int64_t tokens);
 // How many times `block` keys have left when N keys have come.
 int64_t times_evicted(const ExactKeys& exact, int64_t keys);
 
+// After the cache is full, tokens attend so many together: kernels look at the keys that any of
+// them sees, and at when a key leaves.
+inline constexpr int64_t kTokensTogether = 64;
+
 // What T new tokens find in the cache of a key head and do to it.
 struct HeadCache {
   int64_t limit;       // K
@@ -95,17 +100,26 @@ struct HeadCache {
   int64_t first;       // its first place in the cache of the layer
 
   int64_t first_left() const { return limit - before; }  // first token that sees keys which left
+  // How many times tokens attend together after the cache is full: E · block in kTokensTogether.
+  int64_t rounds() const {
+    return keys <= limit ? 0 : (keys - limit + kTokensTogether - 1) / kTokensTogether;
+  }
 };
 // Of every key head of a layer, after `past` tokens. Throws std::invalid_argument if the kind is of
 // another number of heads.
 std::vector<HeadCache> head_caches(const ExactKeys& exact, int64_t key_heads, int64_t past,
                                    int64_t tokens);
 
+inline constexpr int32_t kStays = std::numeric_limits<int32_t>::max();
+
 // What leaves and what stays. Heads that hold more keys lose fewer.
 struct Evictions {
-  Tensor order;  // [B, Hkv, R] I32: keys in the order in which they leave, of one time the oldest
-                 // first; R = max E · block, −1 after a head's last
-  Tensor kept;  // [B, Σ E (K − block)] I32: those that stay each time, oldest first, head by head
+  Tensor order;   // [B, Hkv, R] I32: keys in the order in which they leave, of one time the oldest
+                  // first; R = max E · block, −1 after a head's last
+  Tensor leaves;  // [B, Hkv, max N] I32: how many times keys have left before a key does; kStays
+                  // if it is held in the end
+  Tensor kept;    // [B, Σ rounds (K − block)] I32: those that stay before every kTokensTogether
+                  // tokens, oldest first, head by head
   Tensor held;   // [B, 1, ΣK] I32: what every place of the cache holds in the end, the oldest of a
                  // head first: a row of the keys as [B, 1, Hkv · N, D], or −1
   Tensor score;  // [B, ΣK] F32: their scores then, 0 in empty places
@@ -161,6 +175,8 @@ struct ExactKeysBackend {
 // Evictions of this size, with nothing in them.
 Evictions new_evictions(const std::vector<HeadCache>& caches, int64_t batch, int64_t block,
                         const Device& device);
+// Of evictions on the CPU whose `order` is there: `leaves` and `kept`.
+void list_evictions(const std::vector<HeadCache>& caches, int64_t block, Evictions& evictions);
 namespace cpu {
 extern const ExactKeysBackend kExactKeys;
 Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys& exact,

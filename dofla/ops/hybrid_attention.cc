@@ -96,6 +96,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
   AttentionTape whole;
   whole.out = exact_attention(q, all_k, all_v, exact, evictions, &whole.log_sum, past);
   whole.order = evictions.order;
+  whole.leaves = evictions.leaves;
   whole.kept = evictions.kept;
   if (!features.empty() && evictions.order.size(2) > 0) {
     const std::vector<int64_t> first = first_left(caches);
@@ -222,7 +223,7 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q, const Tensor
   require_valid(exact);
   require_hybrid(q, k, v, features);
   require(tape.kept.defined(), "hybrid attention: a backward needs the forward's tape");
-  const Evictions evictions = {tape.order, tape.kept, {}, {}};
+  const Evictions evictions = {tape.order, tape.leaves, tape.kept, {}, {}};
   ExactAttentionGradients own =
       exact_attention_backward(q, k, v, exact, evictions, grad_out, tape, buffers);
   LinearAttentionGradients gradients = {own.q, own.k, own.v, zero_gradients(features)};

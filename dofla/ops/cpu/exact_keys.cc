@@ -24,8 +24,7 @@ Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
     const int64_t key_head = index / group;  // b·Hkv + h / group
     const HeadCache& cache = caches[static_cast<size_t>(key_head % key_heads)];
     std::vector<float> own_k, own_v, logits;
-    for (const Segment& segment :
-         segments_of(evictions, key_head / key_heads, cache, exact.block)) {
+    for (const Segment& segment : segments_of(evictions, key_head, cache, exact.block)) {
       collect(k.data<float>() + key_head * keys * width, segment, width, own_k);
       collect(v.data<float>() + key_head * keys * width, segment, width, own_v);
       const int64_t first = segment.first - cache.before;
@@ -68,9 +67,8 @@ ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& 
     const SingleThreaded alone;
     const int64_t at = key_head * tokens * width;
     std::vector<float> own_k, own_v, p, d, grad_k, grad_v;
-    for (const Segment& segment :
-         segments_of(evictions, key_head / key_heads,
-                     caches[static_cast<size_t>(key_head % key_heads)], exact.block)) {
+    for (const Segment& segment : segments_of(
+             evictions, key_head, caches[static_cast<size_t>(key_head % key_heads)], exact.block)) {
       const int64_t rows = segment.queries, count = segment.count();
       collect(k.data<float>() + at, segment, width, own_k);
       collect(v.data<float>() + at, segment, width, own_v);

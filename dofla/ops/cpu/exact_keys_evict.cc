@@ -71,7 +71,6 @@ Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys
   Evictions out = new_evictions(caches, batch, block, {});
   const int64_t places = out.score.size(1);
   int32_t* const order = out.order.data<int32_t>();
-  int32_t* const kept = out.kept.data<int32_t>();
   int32_t* const held = out.held.data<int32_t>();
   float* const scores = out.score.data<float>();
   std::fill_n(order, out.order.count(), -1);
@@ -83,7 +82,7 @@ Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys
     const HeadCache& own = caches[static_cast<size_t>(h)];
     const float* queries = q.data<float>() + head * group * tokens * width;
     const float* keys = k.data<float>() + head * row * width;
-    const int64_t stay = own.limit - block, place = b * places + own.first;
+    const int64_t place = b * places + own.first;
     Cache cache(exact.of_head(h), own.before,
                 own.before == 0 ? nullptr : score.data<float>() + place);
     const auto attend = [&](int64_t first, int64_t count) {
@@ -95,8 +94,6 @@ Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys
       attend(first, std::min(kSegmentTile, full - first));
     for (int64_t n = 0; n < own.times; ++n) {
       cache.evict(order + head * out.order.size(2) + n * block);
-      std::copy_n(cache.held().data(), stay,
-                  kept + b * out.kept.size(1) + own.first_kept + n * stay);
       const int64_t first = own.limit + n * block;
       attend(first, std::min(block, own.keys - first));
     }
@@ -104,6 +101,7 @@ Evictions evict_least_attended(const Tensor& q, const Tensor& k, const ExactKeys
                            [&](int32_t key) { return static_cast<int32_t>(h * row) + key; });
     std::ranges::copy(cache.score(), scores + place);
   });
+  list_evictions(caches, block, out);
   return out;
 }
 

@@ -14,21 +14,23 @@ Segment make_segment(std::vector<int32_t> kept, int64_t first, int64_t queries) 
   return {first, queries, std::move(kept)};
 }
 
-std::vector<Segment> segments_of(const Evictions& evictions, int64_t b, const HeadCache& cache,
-                                 int64_t block) {
+std::vector<Segment> segments_of(const Evictions& evictions, int64_t key_head,
+                                 const HeadCache& cache, int64_t block) {
   std::vector<Segment> segments;
-  const int64_t full = std::min(cache.limit, cache.keys), stay = cache.limit - block;
+  const int64_t full = std::min(cache.limit, cache.keys);
   for (int64_t first = cache.before; first < full; first += kSegmentTile) {
     std::vector<int32_t> kept(static_cast<size_t>(first));
     std::iota(kept.begin(), kept.end(), 0);
     segments.push_back(make_segment(std::move(kept), first, std::min(kSegmentTile, full - first)));
   }
+  const int32_t* leaves = evictions.leaves.data<int32_t>() + key_head * evictions.leaves.size(2);
+  std::vector<int32_t> held(static_cast<size_t>(full));
+  std::iota(held.begin(), held.end(), 0);
   for (int64_t n = 0; n < cache.times; ++n) {
-    const int32_t* kept =
-        evictions.kept.data<int32_t>() + b * evictions.kept.size(1) + cache.first_kept + n * stay;
+    std::erase_if(held, [&](int32_t key) { return leaves[key] == n; });
     const int64_t first = cache.limit + n * block;
-    segments.push_back(
-        make_segment({kept, kept + stay}, first, std::min(block, cache.keys - first)));
+    segments.push_back(make_segment(held, first, std::min(block, cache.keys - first)));
+    held = segments.back().keys;
   }
   return segments;
 }

@@ -26,9 +26,9 @@ inline constexpr int64_t kSegmentTile = 64;
 // The tokens [first, first + queries) after the keys `kept`.
 Segment make_segment(std::vector<int32_t> kept, int64_t first, int64_t queries);
 
-// All segments of a key head of sequence b.
-std::vector<Segment> segments_of(const Evictions& evictions, int64_t b, const HeadCache& cache,
-                                 int64_t block);
+// All segments of a key head (b·Hkv + h).
+std::vector<Segment> segments_of(const Evictions& evictions, int64_t key_head,
+                                 const HeadCache& cache, int64_t block);
 
 // The segment's rows of x, [N, D], one after another.
 void collect(const float* x, const Segment& segment, int64_t width, std::vector<float>& to);

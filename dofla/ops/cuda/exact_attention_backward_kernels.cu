@@ -1,40 +1,20 @@
 // As in softmax_attention_backward_kernels.cu: with P the probabilities, g the gradient of the
 // output and e_i = g_i·out_i, a logit's gradient is P_ij (g_i·v_j − e_i). A query is in one
 // segment, and its gradient is that segment's. A key is in the segments from the one that it came
-// in to the one that it left after: each writes its part, and a last kernel adds them up in order.
+// in to the one that it left in: each writes its part, and a last kernel adds them up in order.
 #include <algorithm>
 
 #include "dofla/ops/cuda/attention_parts.h"
-#include "dofla/ops/cuda/exact_segments.cuh"
+#include "dofla/ops/cuda/exact_key_parts.cuh"
 #include "dofla/ops/cuda/gradient_rows.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 
 namespace dofla::cuda {
 namespace {
 
-constexpr int kMostWarps = 4, kOtherTile = 32, kBlocks = kOtherTile / 8;
+constexpr int kMostWarps = kMostBackwardWarps, kOtherTile = 32, kBlocks = kOtherTile / 8;
 constexpr int kTiles = kOtherTile / kRowTile;
 constexpr float kLog2E = 1.4426950408889634f;
-
-struct ExactBackwardArguments {
-  HeadRows q, k, v, g;
-  HeadRowsOut grad_q, grad_k, grad_v;
-  const float* log_sum;   // [B, H, T]
-  const float* e;         // [B, H, T]
-  void *part_k, *part_v;  // [B, rows, D]: of segment n of a head from its row n·K on
-  Segments segments;
-  SegmentBlocks blocks;
-  int64_t rows;                      // of all heads
-  int32_t first_row[kMostKeyHeads];  // of every head
-  int key_heads, group, tokens, width;
-  float scale;
-  bool packed, packed_q;
-
-  // Where the part of segment n begins.
-  __device__ int64_t part_row(int b, int key_head, int n) const {
-    return b * rows + first_row[key_head] + int64_t{n} * segments.cache[key_head].limit;
-  }
-};
 
 // P and the gradients of logits, from the products q·k and g·v.
 __device__ __forceinline__ void weigh(bool seen, float log2_scale, float log, float e,
@@ -56,14 +36,19 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   const int first_tile = a.blocks.chunk() * warps;
   T* shared = reinterpret_cast<T*>(shared_memory());
   const Rows queries{shared}, grads{shared + warps * kRowTile * kStride};
+  const Positions positions{
+      reinterpret_cast<int2*>(shared + (2 * warps * kRowTile + 4 * kOtherTile) * kStride)};
+  const int count = segment.count();
+  find_positions(segment, 0, count, positions);
+  __syncthreads();
   const auto stage = [&](int tile, int which) {
     return Rows{shared + (2 * warps * kRowTile + (tile % 2 * 2 + which) * kOtherTile) * kStride};
   };
   const auto load_keys = [&](int tile) {
-    load_segment_keys<T, kWidth>(stage(tile, 0), kOtherTile, segment, tile * kOtherTile, a.k,
-                                 head_of<T>(a.k, b, key_head), a.width, a.packed);
-    load_segment_keys<T, kWidth>(stage(tile, 1), kOtherTile, segment, tile * kOtherTile, a.v,
-                                 head_of<T>(a.v, b, key_head), a.width, a.packed);
+    load_segment_keys<T, kWidth>(stage(tile, 0), kOtherTile, positions, tile * kOtherTile, count,
+                                 a.k, head_of<T>(a.k, b, key_head), a.width, a.packed);
+    load_segment_keys<T, kWidth>(stage(tile, 1), kOtherTile, positions, tile * kOtherTile, count,
+                                 a.v, head_of<T>(a.v, b, key_head), a.width, a.packed);
     commit_copies();
   };
   load_segment_queries<T, kWidth>(queries, warps * kRowTile, segment, a.group, first_tile, a.q, b,
@@ -76,18 +61,19 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   const QueryRow mine = query_row(segment, a.group, first_tile, warp_row);
   const int head = key_head * a.group + mine.head;
   float log[2] = {}, e[2] = {};
+  int time[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = mine.query + g + 8 * half;
     if (!mine.exists || query >= segment.queries) continue;
     const int64_t of_all = int64_t{b} * a.key_heads * a.group + head;
     const int64_t row = of_all * a.tokens + segment.first + query;
-    log[half] = a.log_sum[row], e[half] = a.e[row];
+    log[half] = a.log_sum[row], e[half] = a.e[row], time[half] = segment.time_of(query);
   }
   wait_for_copies<0>();
   __syncthreads();
   float grad_q[kWidth / 8][4] = {};
-  const int tiles = (segment.count() + kOtherTile - 1) / kOtherTile;
+  const int tiles = (count + kOtherTile - 1) / kOtherTile;
   for (int tile = 0; tile < tiles; ++tile) {
     if (tile + 1 < tiles) load_keys(tile + 1);
     if (mine.exists && tile * kOtherTile <= segment.last_seen(mine.query + kRowTile - 1)) {
@@ -100,8 +86,9 @@ __global__ void __launch_bounds__(32 * kMostWarps)
         for (int i = 0; i < 4; ++i) {
           const int position = tile * kOtherTile + 8 * n + 2 * c + i % 2;
           const int query = mine.query + g + i / 2 * 8;
-          weigh(query < segment.queries && position <= segment.last_seen(query), a.scale * kLog2E,
-                log[i / 2], e[i / 2], weight[n][i], gradient[n][i]);
+          weigh(query < segment.queries && position <= segment.last_seen(query) &&
+                    positions.leaves(position) >= time[i / 2],
+                a.scale * kLog2E, log[i / 2], e[i / 2], weight[n][i], gradient[n][i]);
         }
       }
       RoundedSums<T, kBlocks> rounded;
@@ -128,9 +115,14 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   const int b = blockIdx.y / a.key_heads, key_head = blockIdx.y % a.key_heads;
   const Segment segment = a.segments.at(b, key_head, n_segment);
   const int first = a.blocks.chunk() * kOwnTile;
-  if (first >= segment.count()) return;
+  if (segment.queries == 0 || first >= segment.count()) return;
   T* shared = reinterpret_cast<T*>(shared_memory());
   const Rows keys{shared}, values{shared + kOwnTile * kStride};
+  const Positions positions{
+      reinterpret_cast<int2*>(shared + (2 * kOwnTile + 4 * kOtherTile) * kStride)};
+  const int count = segment.count(), end = min(count, first + kOwnTile);
+  find_positions(segment, first, end, positions);
+  __syncthreads();
   const auto stage = [&](int pass, int which) {
     return Rows{shared + (2 * kOwnTile + (pass % 2 * 2 + which) * kOtherTile) * kStride};
   };
@@ -149,20 +141,22 @@ __global__ void __launch_bounds__(32 * kMostWarps)
     }
     commit_copies();
   };
-  load_segment_keys<T, kWidth>(keys, kOwnTile, segment, first, a.k, head_of<T>(a.k, b, key_head),
-                               a.width, a.packed);
-  load_segment_keys<T, kWidth>(values, kOwnTile, segment, first, a.v, head_of<T>(a.v, b, key_head),
-                               a.width, a.packed);
+  load_segment_keys<T, kWidth>(keys, kOwnTile, positions, first, end, a.k,
+                               head_of<T>(a.k, b, key_head), a.width, a.packed);
+  load_segment_keys<T, kWidth>(values, kOwnTile, positions, first, end, a.v,
+                               head_of<T>(a.v, b, key_head), a.width, a.packed);
   load_queries(0);
   wait_for_copies<0>();
   __syncthreads();
 
   const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
   float grad_k[kWidth / 8][4] = {}, grad_v[kWidth / 8][4] = {};
+  const int own[2] = {first + warp_row + g, first + warp_row + g + 8};
+  const int leaves[2] = {positions.leaves(own[0]), positions.leaves(own[1])};
   const int passes = (a.group * segment.tiles() * kRowTile + kOtherTile - 1) / kOtherTile;
   for (int pass = 0; pass < passes; ++pass) {
     if (pass + 1 < passes) load_queries(pass + 1);
-    if (first + warp_row < segment.count()) {
+    if (first + warp_row < count) {
       float weight[kBlocks][4] = {}, gradient[kBlocks][4] = {};
       dot_rows<kWidth>(keys, warp_row, stage(pass, 0), weight);
       dot_rows<kWidth>(values, warp_row, stage(pass, 1), gradient);
@@ -175,7 +169,8 @@ __global__ void __launch_bounds__(32 * kMostWarps)
           const float log = other_log[pass % 2][column], e = other_e[pass % 2][column];
 #pragma unroll
           for (int half = 0; half < 2; ++half)
-            weigh(at.exists && first + warp_row + g + 8 * half <= segment.last_seen(at.query),
+            weigh(at.exists && own[half] <= segment.last_seen(at.query) &&
+                      leaves[half] >= segment.time_of(at.query),
                   a.scale * kLog2E, log, e, weight[n][2 * half + j], gradient[n][2 * half + j]);
         }
       }
@@ -189,71 +184,30 @@ __global__ void __launch_bounds__(32 * kMostWarps)
     __syncthreads();
   }
   const int64_t at = a.part_row(b, key_head, n_segment) * a.width;
-  write_rows<T, kWidth>(grad_k, a.scale, first + warp_row, segment.count(), a.width,
-                        a.width % 2 == 0, static_cast<T*>(a.part_k) + at, a.width);
-  write_rows<T, kWidth>(grad_v, 1.0f, first + warp_row, segment.count(), a.width, a.width % 2 == 0,
+  write_rows<T, kWidth>(grad_k, a.scale, first + warp_row, count, a.width, a.width % 2 == 0,
+                        static_cast<T*>(a.part_k) + at, a.width);
+  write_rows<T, kWidth>(grad_v, 1.0f, first + warp_row, count, a.width, a.width % 2 == 0,
                         static_cast<T*>(a.part_v) + at, a.width);
-}
-
-// Adds up the parts of a key, which a warp follows from segment to segment.
-template <class T>
-__global__ void __launch_bounds__(32 * kMostWarps)
-    sum_key_parts(const __grid_constant__ ExactBackwardArguments a) {
-  constexpr int kEach = kWidestHead / 32;
-  const int key = blockIdx.x * kMostWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (key >= a.tokens) return;
-  const int b = blockIdx.y / a.key_heads, head = blockIdx.y % a.key_heads;
-  const int limit = a.segments.cache[head].limit, block = a.segments.block, stay = limit - block;
-  int n = key < limit ? 0 : 1 + (key - limit) / block;
-  int position = key < limit ? key : stay + (key - limit) % block;
-  float sum_k[kEach] = {}, sum_v[kEach] = {};
-  while (true) {
-    const int64_t at = (a.part_row(b, head, n) + position) * a.width;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int d = lane + 32 * i;
-      if (d >= a.width) continue;
-      sum_k[i] += to_float(static_cast<const T*>(a.part_k)[at + d]);
-      sum_v[i] += to_float(static_cast<const T*>(a.part_v)[at + d]);
-    }
-    if (n++ == a.segments.cache[head].times) break;
-    // Up to `block` keys before it have left: it is that much further ahead, or gone.
-    const int32_t* kept = a.segments.at(b, head, n).kept;
-    int found = -1;
-    for (int back = 0; back <= block && found < 0; back += 32) {
-      const int candidate = position - back - lane;
-      const bool here =
-          back + lane <= block && candidate >= 0 && candidate < stay && kept[candidate] == key;
-      const unsigned lanes = __ballot_sync(kWholeWarp, here);
-      if (lanes != 0) found = position - back - (__ffs(static_cast<int>(lanes)) - 1);
-    }
-    if (found < 0) break;
-    position = found;
-  }
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int d = lane + 32 * i;
-    if (d >= a.width) continue;
-    head_of<T>(a.grad_k, b, head)[key * a.grad_k.token_step + d] = from_float<T>(sum_k[i]);
-    head_of<T>(a.grad_v, b, head)[key * a.grad_v.token_step + d] = from_float<T>(sum_v[i]);
-  }
 }
 
 template <class T, int kWidth>
 cudaError_t launch_roles(const ExactKeysShape& s, ExactBackwardArguments a, cudaStream_t stream) {
   const auto run = [&](auto kernel, int warps, SegmentBlocks blocks) {
     a.blocks = blocks;
-    const size_t bytes = (2 * warps * kRowTile + 4 * kOtherTile) * (kWidth + 8) * sizeof(T);
+    const size_t bytes =
+        (2 * warps * kRowTile + 4 * kOtherTile) * (kWidth + 8) * sizeof(T) + position_bytes(s);
     return launch(kernel, grid_of(s, blocks), 32 * warps, bytes, stream, a);
   };
   const int64_t full = std::min(s.most_held(), s.keys);
-  const int warps = std::min(kMostWarps, row_tiles(s, s.block)), own = kRowTile * kMostWarps;
+  const int own = kRowTile * kMostWarps;
+  const int warps =
+      std::min(kMostWarps, row_tiles(s, std::min<int64_t>(s.queries, kTokensTogether)));
   cudaError_t status =
       run(exact_query_gradients<T, kWidth>, warps,
-          {chunks(row_tiles(s, full), warps), chunks(row_tiles(s, s.block), warps)});
+          {chunks(row_tiles(s, full), warps), chunks(row_tiles(s, kTokensTogether), warps)});
   if (status == cudaSuccess)
     status = run(exact_key_gradients<T, kWidth>, kMostWarps,
-                 {chunks(full, own), chunks(s.most_held(), own)});
+                 {chunks(full, own), chunks(s.most_held() - s.block + kTokensTogether, own)});
   if (status != cudaSuccess) return status;
   const dim3 grid(static_cast<unsigned>(chunks(s.keys, kMostWarps)),
                   static_cast<unsigned>(s.batch * s.key_heads));
@@ -262,7 +216,7 @@ cudaError_t launch_roles(const ExactKeysShape& s, ExactBackwardArguments a, cuda
 
 // Rows of the parts of a head.
 int64_t part_rows(const ExactKeysShape& s, const KeyCache& cache) {
-  return std::min<int64_t>(cache.limit, s.keys) + int64_t{cache.times} * cache.limit;
+  return cache.limit + cache.rounds * (cache.limit - s.block + kTokensTogether);
 }
 int64_t part_rows(const ExactKeysShape& s) {
   int64_t rows = 0;
@@ -281,7 +235,7 @@ int64_t exact_attention_backward_workspace_bytes(const ExactKeysShape& s) {
 
 cudaError_t launch_exact_attention_backward(const ExactKeysShape& s, const HeadRows& q,
                                             const HeadRows& k, const HeadRows& v,
-                                            const int32_t* kept, const HeadRows& out,
+                                            const KeptKeys& kept, const HeadRows& out,
                                             const float* log_sum, const HeadRows& grad_out,
                                             const ExactAttentionGradientsOut& gradients,
                                             void* workspace, cudaStream_t stream) {

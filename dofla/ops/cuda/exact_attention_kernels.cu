@@ -23,22 +23,42 @@ struct ExactForwardArguments {
   bool packed, packed_out;
 };
 
-// Keys and values of one tile for the rows of a warp. `limit` is the last key that its first row
-// sees, counted from the tile's first.
+// Logits of keys that have left when a row's query comes, of rows that begin with query `query`.
+template <int kBlocks>
+__device__ __forceinline__ void mask_left(float (&logits)[kBlocks][4], const Segment& segment,
+                                          int query, const Positions& positions, int first) {
+  const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+  const int time[2] = {segment.time_of(query + g), segment.time_of(query + g + 8)};
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int leaves = positions.leaves(first + 8 * n + 2 * c + j);
+      if (leaves < time[0]) logits[n][j] = -INFINITY;
+      if (leaves < time[1]) logits[n][2 + j] = -INFINITY;
+    }
+  }
+}
+
+// Keys and values of one tile for the rows of a warp, which begin with query `query`. `limit` is
+// the last key that it sees, counted from the tile's first, which is at position `first`.
 template <class T, int kWidth, int kStride>
 __device__ __forceinline__ void attend_keys(Tile<T, kStride> queries, int row,
                                             Tile<T, kStride> keys, Tile<T, kStride> values,
-                                            int limit, float scale, RowSums<kWidth>& sums) {
+                                            int limit, const Segment& segment, int query,
+                                            const Positions& positions, int first, float scale,
+                                            RowSums<kWidth>& sums) {
   constexpr int kBlocks = kKeyTile / 8;
   float logits[kBlocks][4] = {};
 #pragma unroll
   for (int k = 0; k < kWidth / 16; ++k) {
-    const auto query = load_left(queries, row, 16 * k);
+    const auto left = load_left(queries, row, 16 * k);
 #pragma unroll
     for (int n = 0; n < kBlocks / 2; ++n)
-      multiply_add(logits[2 * n], logits[2 * n + 1], query, load_right(keys, 16 * n, 16 * k));
+      multiply_add(logits[2 * n], logits[2 * n + 1], left, load_right(keys, 16 * n, 16 * k));
   }
   if (limit < kKeyTile - 1) mask_later(logits, limit);
+  if (segment.time > 0) mask_left(logits, segment, query, positions, first);
   float shrink[2];
   if (exponentiate(logits, scale, sums, shrink)) shrink_rows(shrink, sums.values);
   RoundedSums<T, kBlocks> weights;
@@ -71,16 +91,10 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   const auto stage = [&](int tile, int which) {
     return Rows{shared + (warps * kRowTile + (tile % 2 * 2 + which) * kKeyTile) * kStride};
   };
+  const Positions positions{
+      reinterpret_cast<int2*>(shared + (warps * kRowTile + 4 * kKeyTile) * kStride)};
   const T* keys = head_of<T>(a.k, b, key_head);
   const T* values = head_of<T>(a.v, b, key_head);
-  const auto load_keys = [&](int tile) {
-    load_segment_keys<T, kWidth>(stage(tile, 0), kKeyTile, segment, tile * kKeyTile, a.k, keys,
-                                 a.width, a.packed);
-    load_segment_keys<T, kWidth>(stage(tile, 1), kKeyTile, segment, tile * kKeyTile, a.v, values,
-                                 a.width, a.packed);
-    commit_copies();
-  };
-
   int seen = 0;  // by the block's rows
   for (int w = 0; w < warps; ++w) {
     const QueryRow at = query_row(segment, a.group, first_tile, w * kRowTile);
@@ -88,6 +102,16 @@ __global__ void __launch_bounds__(32 * kMostWarps)
       seen = max(seen, segment.last_seen(min(at.query + kRowTile, segment.queries) - 1) + 1);
   }
   if (seen == 0) return;  // all of the block
+  find_positions(segment, 0, seen, positions);
+  __syncthreads();
+  const auto load_keys = [&](int tile) {
+    load_segment_keys<T, kWidth>(stage(tile, 0), kKeyTile, positions, tile * kKeyTile, seen, a.k,
+                                 keys, a.width, a.packed);
+    load_segment_keys<T, kWidth>(stage(tile, 1), kKeyTile, positions, tile * kKeyTile, seen, a.v,
+                                 values, a.width, a.packed);
+    commit_copies();
+  };
+
   load_segment_queries<T, kWidth>(queries, warps * kRowTile, segment, a.group, first_tile, a.q, b,
                                   key_head, a.width, a.packed);
   load_keys(0);
@@ -101,7 +125,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
     const int limit = segment.last_seen(mine.query) - tile * kKeyTile;
     if (mine.exists && limit + kRowTile - 1 >= 0)
       attend_keys<T, kWidth>(queries, warp * kRowTile, stage(tile, 0), stage(tile, 1), limit,
-                             a.log2_scale, sums);
+                             segment, mine.query, positions, tile * kKeyTile, a.log2_scale, sums);
     wait_for_copies<0>();
     __syncthreads();
   }
@@ -114,21 +138,22 @@ __global__ void __launch_bounds__(32 * kMostWarps)
 
 template <class T>
 cudaError_t launch_segments(const ExactKeysShape& s, ExactForwardArguments a, cudaStream_t stream) {
-  const int warps = std::min(kMostWarps, row_tiles(s, s.block));
+  const int warps =
+      std::min(kMostWarps, row_tiles(s, std::min<int64_t>(s.queries, kTokensTogether)));
   a.blocks = {chunks(row_tiles(s, most_first_queries(s)), warps),
-              chunks(row_tiles(s, s.block), warps)};
+              chunks(row_tiles(s, kTokensTogether), warps)};
   return with_width(s.width, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     const size_t rows = static_cast<size_t>(warps * kRowTile + 4 * kKeyTile);
     return launch(exact_attention<T, kWidth>, grid_of(s, a.blocks), 32 * warps,
-                  rows * (kWidth + 8) * sizeof(T), stream, a);
+                  rows * (kWidth + 8) * sizeof(T) + position_bytes(s), stream, a);
   });
 }
 
 }  // namespace
 
 cudaError_t launch_exact_attention(const ExactKeysShape& s, const HeadRows& q, const HeadRows& k,
-                                   const HeadRows& v, const int32_t* kept, const HeadRowsOut& out,
+                                   const HeadRows& v, const KeptKeys& kept, const HeadRowsOut& out,
                                    float* log_sum, cudaStream_t stream) {
   if (!valid(s)) return cudaErrorInvalidValue;
   ExactForwardArguments a = {};

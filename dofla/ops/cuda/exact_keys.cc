@@ -15,10 +15,13 @@ ExactKeysShape shape_of(const Tensor& q, const Tensor& k, const ExactKeys& exact
   for (size_t h = 0; h < caches.size(); ++h) {
     const HeadCache& own = caches[h];
     const auto small = [](int64_t x) { return static_cast<int32_t>(x); };
-    shape.cache[h] = {
-        small(own.limit), small(own.before),
-        small(own.times), small(own.first_kept),
-        small(own.first), first_score(exact.with_keys(own.limit), shape.heads / shape.key_heads)};
+    shape.cache[h] = {small(own.limit),
+                      small(own.before),
+                      small(own.times),
+                      small(own.rounds()),
+                      small(own.first_kept),
+                      small(own.first),
+                      first_score(exact.with_keys(own.limit), shape.heads / shape.key_heads)};
   }
   return shape;
 }
@@ -38,8 +41,9 @@ Evictions evict(const Tensor& q, const Tensor& k, const ExactKeys& exact,
   cuda_check(
       launch_evict_keys(
           shape, {exact.sinks, exact.recent, exact.decay}, heads_of(q), heads_of(k), floats(score),
-          {mutable_short_integers(evictions.order), mutable_short_integers(evictions.kept),
-           mutable_short_integers(evictions.held), mutable_floats(evictions.score)},
+          {mutable_short_integers(evictions.order), mutable_short_integers(evictions.leaves),
+           mutable_short_integers(evictions.kept), mutable_short_integers(evictions.held),
+           mutable_floats(evictions.score)},
           workspace.mutable_raw(), stream_of(q)),
       "choosing exact keys");
   return evictions;
@@ -50,10 +54,11 @@ Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
                        Tensor* log_sum) {
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
   Tensor sums({q.size(0), q.size(1), q.size(2)}, DType::kF32, q.device());
-  cuda_check(launch_exact_attention(shape_of(q, k, exact, caches), heads_of(q), heads_of(k),
-                                    heads_of(v), short_integers(evictions.kept),
-                                    token_heads_of(out), mutable_floats(sums), stream_of(q)),
-             "attention to exact keys");
+  cuda_check(
+      launch_exact_attention(shape_of(q, k, exact, caches), heads_of(q), heads_of(k), heads_of(v),
+                             {short_integers(evictions.leaves), short_integers(evictions.kept)},
+                             token_heads_of(out), mutable_floats(sums), stream_of(q)),
+      "attention to exact keys");
   if (log_sum != nullptr) *log_sum = sums;
   return out;
 }
@@ -69,7 +74,8 @@ ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& 
   const ExactKeysShape shape = shape_of(q, k, exact, caches);
   Tensor workspace({exact_attention_backward_workspace_bytes(shape)}, DType::kU8, q.device());
   cuda_check(launch_exact_attention_backward(
-                 shape, heads_of(q), heads_of(k), heads_of(v), short_integers(evictions.kept),
+                 shape, heads_of(q), heads_of(k), heads_of(v),
+                 {short_integers(evictions.leaves), short_integers(evictions.kept)},
                  token_heads_of(tape.out), floats(tape.log_sum), token_heads_of(grad_out),
                  {heads_of(gradients.q), heads_of(gradients.k), heads_of(gradients.v)},
                  workspace.mutable_raw(), stream_of(q)),

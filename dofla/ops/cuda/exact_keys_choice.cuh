@@ -8,7 +8,7 @@
 #include <cfloat>
 #include <climits>
 
-#include "dofla/ops/cuda/exact_keys_kernels.h"
+#include "dofla/ops/cuda/exact_keys_lists.cuh"
 #include "dofla/ops/cuda/exact_segments.cuh"
 #include "dofla/ops/cuda/fragment.cuh"
 #include "dofla/ops/cuda/least_attended.cuh"
@@ -20,60 +20,15 @@ constexpr int kTokens = 8;  // whose queries are taken at a time
 constexpr int kNoKey = INT_MAX;
 constexpr float kLowest = -FLT_MAX / 4;  // below every logit
 
-struct EvictArguments {
-  HeadRows q, k;
-  const float* before;  // [B, ΣK]
-  EvictionsOut to;
-  void* slots;  // [B, Hkv, most_slots, stride] in global memory, or null for shared memory
-  int64_t kept_row;
-  int places, order_row, key_rows;  // of a sequence, of a head, of a head
-  int group, tokens, width, block, sinks, recent;
-  int units;       // pairs of query heads, or single ones, that are taken at a time
-  int most_slots;  // of any head
-  float log2_scale, decay;
-  bool packed_q, packed_k;
-  KeyCache cache[kMostKeyHeads];
-};
-
-// Slots come in sixteens, the height of a product.
-__host__ __device__ inline int slots_for(int limit, int block) {
-  return (limit + block + 15) / 16 * 16;
-}
-
-// What a block has in shared memory beside keys and queries.
-struct EvictLists {
-  float* found;     // [units, slots]: attention of these tokens' queries, decayed
-  float* score;     // [slots]
-  int* index;       // [slots]: the key, or kNoKey
-  int* by_age;      // [K]: slots of the keys that are held, oldest first
-  uint32_t* rated;  // [K]: scores of those that may leave, by age
-  int* spare;       // [block]: slots of the next segment
-  int* freed;       // [block]
-};
-
-inline int64_t list_words(const EvictArguments& a) {
-  return (a.units + 4) * int64_t{a.most_slots} + 2 * a.block;
-}
-
-__device__ __forceinline__ EvictLists lists_at(const EvictArguments& a, void* at) {
-  EvictLists s;
-  s.found = static_cast<float*>(at);
-  s.score = s.found + a.units * a.most_slots;
-  s.index = reinterpret_cast<int*>(s.score + a.most_slots);
-  s.by_age = s.index + a.most_slots;
-  s.rated = reinterpret_cast<uint32_t*>(s.by_age + a.most_slots);
-  s.spare = reinterpret_cast<int*>(s.rated + a.most_slots);
-  s.freed = s.spare + a.block;
-  return s;
-}
-
 // Largest logit and Σ exp2(logit − largest) of a query.
 struct QueryTotal {
   float most = kLowest, sum = 0;
 
-  __device__ __forceinline__ void add(float x, float y) {
-    const float top = fmaxf(most, fmaxf(x, y));
-    sum = fmaf(sum, fast_exp2(most - top), fast_exp2(x - top) + fast_exp2(y - top));
+  __device__ __forceinline__ void add(float x, float y, float z, float w) {
+    const float top = fmaxf(fmaxf(fmaxf(x, y), fmaxf(z, w)), most);
+    sum =
+        fmaf(sum, fast_exp2(most - top),
+             (fast_exp2(x - top) + fast_exp2(y - top)) + (fast_exp2(z - top) + fast_exp2(w - top)));
     most = top;
   }
   __device__ __forceinline__ void merge(float other_most, float other_sum) {
@@ -94,7 +49,8 @@ struct Chooser {
   const KeyCache& cache;
   const EvictLists s;
   const Rows slots;
-  const int slot_count, recent;
+  const int slot_count;
+  const Candidates candidates;
   const float* powers;  // [kTokens + 1] of the decay
   Parts& parts;         // what warps that share queries found
   int loaded;           // keys that have a slot
@@ -127,29 +83,45 @@ struct Chooser {
         [&](int row) { return to.at(row, 0); });
   }
 
-  // Calls take(first slot of a lane's rows, logits) for 16 slots after 16 of a warp's part. A lane
-  // has slots `slot` and slot + 8 (i / 2) for the tokens 2c and 2c + 1 (i % 2) of every head.
-  // Logits of keys that a query does not see are kLowest.
-  template <class LoadQuery, class Take>
-  __device__ __forceinline__ void for_logits(const LoadQuery& load_query, int first, int part,
-                                             int splits, const Take& take) const {
+  // Calls take(first slot of a lane's rows, logits) for 32 slots after 32 of a warp's part. Of tile
+  // t a lane has the slots slot + 16 t and slot + 16 t + 8 (i / 2) for the tokens 2c and 2c + 1
+  // (i % 2) of every head. Logits of keys that a query does not see are kLowest.
+  template <class Take>
+  __device__ __forceinline__ void for_logits(const Fragment<kParts<T>> (&query)[kWidth / 16],
+                                             int first, int part, int splits,
+                                             const Take& take) const {
     const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-#pragma unroll 2
-    for (int n = 16 * part; n < slot_count; n += 16 * splits) {
-      float sums[kHeads][4] = {};
+    for (int n = kSlotTile * part; n < slot_count; n += kSlotTile * splits) {
+      float sums[2][kHeads][4] = {};
+      int key[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) key[i] = s.index[n + g + 8 * i];
+      Fragment<kParts<T>> next[2] = {load_left(slots, n, 0), load_left(slots, n + 16, 0)};
 #pragma unroll
       for (int k = 0; k < kWidth / 16; ++k) {
-        if constexpr (kHeads == 1)
-          multiply_add(sums[0], load_left(slots, n, 16 * k), load_query(k));
-        else
-          multiply_add(sums[0], sums[1], load_left(slots, n, 16 * k), load_query(k));
+        const Fragment<kParts<T>> left[2] = {next[0], next[1]};
+        if (k + 1 < kWidth / 16) {
+          next[0] = load_left(slots, n, 16 * (k + 1));
+          next[1] = load_left(slots, n + 16, 16 * (k + 1));
+        }
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+          if constexpr (kHeads == 1)
+            multiply_add(sums[t][0], left[t], query[k]);
+          else
+            multiply_add(sums[t][0], sums[t][1], left[t], query[k]);
+        }
       }
-      const int key[2] = {s.index[n + g], s.index[n + g + 8]};
 #pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
+      for (int t = 0; t < 2; ++t) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          sums[h][i] = key[i / 2] <= first + 2 * c + i % 2 ? sums[h][i] * a.log2_scale : kLowest;
+        for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            sums[t][h][i] = key[2 * t + i / 2] <= first + 2 * c + i % 2
+                                ? sums[t][h][i] * a.log2_scale
+                                : kLowest;
+        }
       }
       take(n + g, sums);
     }
@@ -158,48 +130,54 @@ struct Chooser {
   // The queries of `count` tokens from key `first` on, of the heads from `head` on, which are in
   // `queries`, add to the scores.
   __device__ __forceinline__ void attend(int first, int count, int head, const Rows& queries) {
+    using Logits = float[2][kHeads][4];
     const int warp = threadIdx.x / 32, splits = blockDim.x / 32 / a.units;
     const int unit = warp / splits, part = warp % splits;
     const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
     const bool works = head + unit * kHeads < a.group;
     const bool alone = a.units == 1 && a.group <= kHeads;  // nobody else adds to these scores
-    Fragment<kParts<T>> held[kWidth / 16];
-    if (works) {
-#pragma unroll
-      for (int k = 0; k < kWidth / 16; ++k) held[k] = load_right(queries, unit * kColumns, 16 * k);
-    }
-    const auto load_query = [&](int k) { return held[k]; };
+    Fragment<kParts<T>> query[kWidth / 16];
     QueryTotal total[kHeads][2];
     if (works) {
-      for_logits(load_query, first, part, splits, [&](int, const float(&logits)[kHeads][4]) {
+#pragma unroll
+      for (int k = 0; k < kWidth / 16; ++k) query[k] = load_right(queries, unit * kColumns, 16 * k);
+      for_logits(query, first, part, splits, [&](int, const Logits& logits) {
 #pragma unroll
         for (int h = 0; h < kHeads; ++h) {
-          total[h][0].add(logits[h][0], logits[h][2]);
-          total[h][1].add(logits[h][1], logits[h][3]);
+#pragma unroll
+          for (int j = 0; j < 2; ++j)
+            total[h][j].add(logits[0][h][j], logits[0][h][j + 2], logits[1][h][j],
+                            logits[1][h][j + 2]);
         }
       });
+    }
+    if (head == 0) decay_scores(first, count);
 #pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
+    for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          QueryTotal& mine = total[h][j];
+      for (int j = 0; j < 2; ++j) {
+        QueryTotal& mine = total[h][j];
+        float most = mine.most;
 #pragma unroll
-          for (int step = 4; step < 32; step *= 2)
-            mine.merge(__shfl_xor_sync(kWholeWarp, mine.most, step),
-                       __shfl_xor_sync(kWholeWarp, mine.sum, step));
-          if (splits > 1 && g == 0)
-            parts[warp][h * kTokens + 2 * c + j] = make_float2(mine.most, mine.sum);
-        }
+        for (int step = 4; step < 32; step *= 2)
+          most = fmaxf(most, __shfl_xor_sync(kWholeWarp, most, step));
+        mine.sum *= fast_exp2(mine.most - most);
+        mine.most = most;
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2)
+          mine.sum += __shfl_xor_sync(kWholeWarp, mine.sum, step);
+        if (splits > 1 && g == 0)
+          parts[warp][h * kTokens + 2 * c + j] = make_float2(mine.most, mine.sum);
       }
     }
+    __syncthreads();
     if (splits > 1) {
-      __syncthreads();
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           QueryTotal all;  // every warp in the same order, so that all find the same
-          for (int w = unit * splits; works && w < (unit + 1) * splits; ++w) {
+          for (int w = unit * splits; w < (unit + 1) * splits; ++w) {
             const float2 other = parts[w][h * kTokens + 2 * c + j];
             all.merge(other.x, other.y);
           }
@@ -218,72 +196,84 @@ struct Chooser {
           weight[h][j] = exists ? powers[count - 1 - row] / total[h][j].sum : 0.0f;
         }
       }
-      for_logits(load_query, first, part, splits, [&](int slot, const float(&logits)[kHeads][4]) {
+      for_logits(query, first, part, splits, [&](int slot, const Logits& logits) {
+        float sum[4] = {};
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float sum = 0;
+        for (int i = 0; i < 4; ++i) {
 #pragma unroll
           for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
             for (int j = 0; j < 2; ++j)
-              sum = fmaf(weight[h][j], fast_exp2(logits[h][2 * half + j] - total[h][j].most), sum);
+              sum[i] =
+                  fmaf(weight[h][j],
+                       fast_exp2(logits[i / 2][h][2 * (i % 2) + j] - total[h][j].most), sum[i]);
           }
-          sum += __shfl_xor_sync(kWholeWarp, sum, 1);
-          sum += __shfl_xor_sync(kWholeWarp, sum, 2);
-          const int at = slot + 8 * half;
-          if (c != 0) continue;
-          if (alone)
-            s.score[at] = decayed(at, first, count) + sum;
-          else
-            s.found[unit * a.most_slots + at] = sum;
         }
+#pragma unroll
+        for (int step = 1; step < 4; step *= 2) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum[i] += __shfl_xor_sync(kWholeWarp, sum[i], step);
+        }
+        // Every lane of the four that have found the same writes one of them.
+        const float mine = c == 0 ? sum[0] : c == 1 ? sum[1] : c == 2 ? sum[2] : sum[3];
+        if (alone)
+          s.score[slot + 8 * c] += mine;
+        else
+          s.found[unit * a.most_slots + slot + 8 * c] = mine;
       });
     }
     if (alone) return;
     __syncthreads();
     const int units = min(a.units, (a.group - head + kHeads - 1) / kHeads);
     for (int slot = threadIdx.x; slot < slot_count; slot += blockDim.x) {
-      float score = head == 0 ? decayed(slot, first, count) : s.score[slot];
+      float score = s.score[slot];
       for (int u = 0; u < units; ++u) score += s.found[u * a.most_slots + slot];
       s.score[slot] = score;
     }
   }
 
-  // The score of a slot `count` tokens later, the first of which is key `first`.
-  __device__ __forceinline__ float decayed(int slot, int first, int count) const {
-    const int age =
-        s.index[slot] - first;  // of a key that comes among them, counted from the first
-    if (age < 0) return powers[count] * s.score[slot];
-    return age < count ? powers[count - age] * cache.first_score : 0.0f;
+  // The scores `count` tokens later, the first of which is key `first`.
+  __device__ __forceinline__ void decay_scores(int first, int count) const {
+    for (int slot = threadIdx.x; slot < slot_count; slot += blockDim.x) {
+      const int age = s.index[slot] - first;  // of a key that comes among them, from the first on
+      s.score[slot] = age < 0       ? powers[count] * s.score[slot]
+                      : age < count ? powers[count - age] * cache.first_score
+                                    : 0.0f;
+    }
   }
 
-  // By one warp: of a full cache the `block` smallest scores leave, for the n-th time, those that
-  // stay move together in the list, and the next segment joins it.
+  // Of a full cache the `block` smallest scores leave, for the n-th time; those that stay move
+  // together in the list, and the next segment joins it.
   __device__ __forceinline__ void evict(int n) const {
-    const int lane = threadIdx.x % 32, limit = cache.limit, stay = limit - a.block;
-    for (int p = lane; p < limit; p += 32)
-      s.rated[p] = rate(s.score[s.by_age[p]], p, limit, a.sinks, recent);
-    mark_least_by_warp(s.rated, limit, a.block);
-    const int64_t b = blockIdx.y;
-    int32_t* const order =
-        a.to.order + (b * gridDim.x + blockIdx.x) * a.order_row + int64_t{n} * a.block;
-    int32_t* const kept = a.to.kept + b * a.kept_row + cache.first_kept + int64_t{n} * stay;
-    part_by_leaving(
-        limit, [&](int p) { return s.rated[p] == kLeaves; }, [&](int p) { return s.by_age[p]; },
-        [&](int i, int slot) {
-          order[i] = s.index[slot];
-          s.freed[i] = slot;
-          s.index[slot] = kNoKey;
-          s.score[slot] = 0;
-        },
-        [&](int i, int slot) {
-          kept[i] = s.index[slot];
-          s.by_age[i] = slot;
-        });
-    for (int i = lane; i < a.block; i += 32) {
-      s.by_age[stay + i] = s.spare[i];
-      s.spare[i] = s.freed[i];
+    const int limit = cache.limit, stay = limit - a.block;
+    const int* by_age = s.by_age_at(n);
+    for (int p = threadIdx.x; p < in_fours(limit); p += blockDim.x)
+      s.rated[p] = rate(p < limit ? s.score[by_age[p]] : 0, p, candidates);
+    __syncthreads();
+    find_least(s.rated, candidates, a.block, s.leaving);
+    __syncthreads();
+    const int64_t b = blockIdx.y, head = b * gridDim.x + blockIdx.x;
+    int32_t* const order = a.to.order + head * a.order_row + int64_t{n} * a.block;
+    int32_t* const leaves = a.to.leaves + head * a.key_rows;
+    const bool listed = n % a.times_together == 0;
+    int32_t* const kept =
+        a.to.kept + b * a.kept_row + cache.first_kept + int64_t{n / a.times_together} * stay;
+    int *next = s.by_age_at(n + 1), *freed = s.spare_at(n + 1);
+    for (int p = threadIdx.x; p < limit; p += blockDim.x) {
+      const Leaving at = leaving_at(s.leaving, a.block, p);
+      const int slot = by_age[p], key = s.index[slot];
+      if (at.goes) {
+        order[at.before] = key;
+        leaves[key] = n;
+        freed[at.before] = slot;
+        s.index[slot] = kNoKey;
+        s.score[slot] = 0;
+      } else {
+        next[p - at.before] = slot;
+        if (listed) kept[p - at.before] = key;
+      }
     }
+    for (int i = threadIdx.x; i < a.block; i += blockDim.x) next[stay + i] = s.spare_at(n)[i];
   }
 };
 

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(32 * kMostChooserWarps)
     return typename Cache::Rows{free_space + buffer * query_elements};
   };
   const EvictLists s = lists_at(a, free_space + 2 * query_elements);
-  const int recent = a.recent > 0 ? a.recent : limit / 2;
-  Cache cache = {a, own, s, {slots}, slot_count, recent, powers, parts, 0};
+  Cache cache = {a,      own,   s, {slots}, slot_count, candidates_of(limit, a.sinks, a.recent),
+                 powers, parts, 0};
 
   const float* before =
       a.before == nullptr ? nullptr : a.before + blockIdx.y * a.places + own.first;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(32 * kMostChooserWarps)
       for (int first_head = 0; first_head < a.group; first_head += together) {
         wait_for_copies<0>();
         __syncthreads();
-        if (n < own.times) cache.load_keys(next_end, s.spare);
+        if (n < own.times) cache.load_keys(next_end, s.spare_at(n));
         if (first_head + together < a.group)
           cache.load_queries(token, first_head + together, queries(buffer ^ 1));
         else if (token + count < keys)
@@ -69,18 +69,18 @@ __global__ void __launch_bounds__(32 * kMostChooserWarps)
       token += count;
     }
     if (n == own.times) break;
-    cache.load_keys(next_end, s.spare);  // of a cache that was full from the beginning
+    cache.load_keys(next_end, s.spare_at(n));  // of a cache that was full from the beginning
     commit_copies();
     __syncthreads();
-    if (thread < 32) cache.evict(n);
+    cache.evict(n);
   }
   __syncthreads();
   const int held = keys - own.times * a.block;
   const int64_t place = int64_t{blockIdx.y} * a.places + own.first;
   for (int p = thread; p < limit; p += threads) {
-    const int slot = s.by_age[p];
-    a.to.held[place + p] =
-        p < held ? static_cast<int>(blockIdx.x) * a.key_rows + s.index[slot] : -1;
+    const int slot = s.by_age_at(own.times)[p], key = s.index[slot];
+    if (p < held) a.to.leaves[head * a.key_rows + key] = kStays;
+    a.to.held[place + p] = p < held ? static_cast<int>(blockIdx.x) * a.key_rows + key : -1;
     a.to.score[place + p] = p < held ? s.score[slot] : 0.0f;
   }
 }
@@ -161,6 +161,7 @@ cudaError_t launch_evict_keys(const ExactKeysShape& s, const EvictionRule& rule,
   a.slots = slots_in_shared(s, a) ? nullptr : workspace;
   for (int64_t h = 0; h < s.key_heads; ++h) a.cache[h] = s.cache[h];
   a.kept_row = s.kept(), a.places = static_cast<int>(s.places());
+  a.times_together = static_cast<int>(kTokensTogether / s.block);
   a.order_row = static_cast<int>(s.most_times() * s.block), a.key_rows = static_cast<int>(s.keys);
   a.tokens = static_cast<int>(s.queries), a.width = static_cast<int>(s.width);
   a.sinks = static_cast<int>(rule.sinks), a.recent = static_cast<int>(rule.recent);

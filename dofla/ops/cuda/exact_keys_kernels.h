@@ -8,12 +8,15 @@
 namespace dofla::cuda {
 
 constexpr int kMostKeyHeads = 128;
+constexpr int kTokensTogether = 64;  // as ops/exact_keys.h has them
+constexpr int32_t kStays = 0x7fffffff;
 
 // What the tokens of a call find in the cache of a key head and do to it, as HeadCache has it.
 struct KeyCache {
   int32_t limit;       // K
   int32_t before;      // keys that it holds when they come; with the new ones it has N
   int32_t times;       // E: how often keys leave
+  int32_t rounds;      // how often kTokensTogether attend together
   int32_t first_kept;  // where its part of `kept` begins
   int32_t first;       // its first place in the cache of the layer
   float first_score;   // that a new key begins with
@@ -32,8 +35,9 @@ struct ExactKeysShape {
   // Over all key heads.
   int64_t most_held() const { return most(&KeyCache::limit); }
   int64_t most_times() const { return most(&KeyCache::times); }
+  int64_t most_rounds() const { return most(&KeyCache::rounds); }
   int64_t places() const { return last().first + last().limit; }
-  int64_t kept() const { return last().first_kept + last().times * (last().limit - block); }
+  int64_t kept() const { return last().first_kept + last().rounds * (last().limit - block); }
 
  private:
   const KeyCache& last() const { return cache[key_heads - 1]; }
@@ -52,10 +56,15 @@ struct EvictionRule {
 };
 
 struct EvictionsOut {
-  int32_t* order;  // [B, Hkv, max E · block]: −1 after a head's last
-  int32_t* kept;   // [B, Σ E (K − block)]
-  int32_t* held;   // [B, ΣK]: rows of k as [B, Hkv · keys, D], or −1
-  float* score;    // [B, ΣK]
+  int32_t* order;   // [B, Hkv, max E · block]: −1 after a head's last
+  int32_t* leaves;  // [B, Hkv, keys]: when a key leaves, or kStays
+  int32_t* kept;    // [B, Σ rounds (K − block)]
+  int32_t* held;    // [B, ΣK]: rows of k as [B, Hkv · keys, D], or −1
+  float* score;     // [B, ΣK]
+};
+// Of them, what attention needs.
+struct KeptKeys {
+  const int32_t *leaves, *kept;
 };
 
 // Chooses by the scores. The block of a key head has its keys in shared memory; in float32 they go
@@ -70,10 +79,10 @@ cudaError_t launch_evict_keys(const ExactKeysShape& shape, const EvictionRule& r
 
 // Softmax attention to the keys that are held.
 cudaError_t launch_exact_attention(const ExactKeysShape& shape,
-                                   const HeadRows& q,       // [B, H, T, D]
-                                   const HeadRows& k,       // [B, Hkv, keys, D]
-                                   const HeadRows& v,       // [B, Hkv, keys, D]
-                                   const int32_t* kept,     // [B, Σ E (K − block)]
+                                   const HeadRows& q,  // [B, H, T, D]
+                                   const HeadRows& k,  // [B, Hkv, keys, D]
+                                   const HeadRows& v,  // [B, Hkv, keys, D]
+                                   const KeptKeys& kept,
                                    const HeadRowsOut& out,  // [B, H, T, D], in any order
                                    float* log_sum,          // [B, H, T]: log Σ exp
                                    cudaStream_t stream);
@@ -90,7 +99,7 @@ int64_t exact_attention_backward_workspace_bytes(const ExactKeysShape& shape);
 // keys.
 cudaError_t launch_exact_attention_backward(const ExactKeysShape& shape, const HeadRows& q,
                                             const HeadRows& k, const HeadRows& v,
-                                            const int32_t* kept, const HeadRows& out,
+                                            const KeptKeys& kept, const HeadRows& out,
                                             const float* log_sum, const HeadRows& grad_out,
                                             const ExactAttentionGradientsOut& gradients,
                                             void* workspace, cudaStream_t stream);

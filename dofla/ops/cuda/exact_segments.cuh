@@ -1,6 +1,7 @@
 // The segments that attention to exact keys works in: the queries that come until the cache is
-// full, then `block` at a time. Those of a segment see the keys that stayed when it began and,
-// causally, its own. Keys are called by their position among these, oldest first.
+// full, then kTokensTogether at a time. Those of a segment see the keys that stayed when it began,
+// as long as these are held, and its own, causally and as long as they are held. Keys are called by
+// their position among all of these, oldest first.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +15,13 @@ namespace dofla::cuda {
 constexpr int kRowTile = 16;  // queries of a head that a warp takes
 
 struct Segment {
-  const int32_t* kept;  // keys that stayed
-  int stay;             // how many
-  int own_first, own;   // first and number of its own keys
-  int first, queries;   // first and number of its queries
+  const int32_t* kept;    // keys that stayed
+  const int32_t* leaves;  // of every key of the head
+  int stay;               // how many stayed
+  int own_first, own;     // first and number of its own keys
+  int first, queries;     // first and number of its queries
+  int time;               // how many times keys have left when it begins; then once every `block`
+  int block_shift;        // log2 of the block
 
   __device__ int count() const { return stay + own; }
   __device__ int key(int position) const {
@@ -25,37 +29,73 @@ struct Segment {
   }
   // The last position that a query sees.
   __device__ int last_seen(int query) const { return stay + own - queries + query; }
+  // It sees keys that leave at this time or later.
+  __device__ int time_of(int query) const { return time == 0 ? 0 : time + (query >> block_shift); }
   // The queries of a group of heads, in tiles of kRowTile rows, head after head.
   __device__ int tiles() const { return (queries + kRowTile - 1) / kRowTile; }
 };
 
+// What a block looks up: the key at every position, and when it leaves.
+struct Positions {
+  int2* list;
+
+  __device__ int key(int position) const { return list[position].x; }
+  __device__ int leaves(int position) const { return list[position].y; }
+};
+inline size_t position_bytes(const ExactKeysShape& s) {
+  constexpr int kLastTile = 64;  // is looked at whole
+  return static_cast<size_t>(s.most_held() - s.block + kTokensTogether + kLastTile) * sizeof(int2);
+}
+
+// By all threads of a block, for positions `first` to `end`.
+__device__ __forceinline__ void find_positions(const Segment& segment, int first, int end,
+                                               const Positions& to) {
+  for (int p = first + threadIdx.x; p < end; p += blockDim.x) {
+    const int key = segment.key(p);
+    to.list[p] = make_int2(key, segment.leaves[key]);
+  }
+}
+
 struct Segments {
-  const int32_t* kept;  // [B, Σ E (K − block)]
-  int64_t kept_row;     // Σ E (K − block)
-  int tokens, block;
+  KeptKeys keys;
+  int64_t kept_row;  // Σ rounds (K − block)
+  int tokens, key_rows, block, block_shift, key_heads;
   KeyCache cache[kMostKeyHeads];
 
   // One without queries where a head has none so late.
   __device__ Segment at(int b, int key_head, int n) const {
     const KeyCache& own = cache[key_head];
-    const int keys = own.before + tokens, stay = own.limit - block;
-    if (n > own.times) return {};
+    const int all = own.before + tokens, stay = own.limit - block;
+    if (n > own.rounds) return {};
+    const int32_t* leaves = keys.leaves + (int64_t{b} * key_heads + key_head) * key_rows;
     if (n == 0) {
-      const int full = min(own.limit, keys);
-      return {nullptr, 0, 0, full, 0, full - own.before};
+      const int full = min(own.limit, all);
+      return {nullptr, leaves, 0, 0, full, 0, full - own.before, 0, block_shift};
     }
-    const int first = own.limit + (n - 1) * block, count = min(block, keys - first);
-    return {kept + b * kept_row + own.first_kept + (n - 1) * stay,
+    const int first = own.limit + (n - 1) * kTokensTogether;
+    const int count = min(kTokensTogether, all - first);
+    return {keys.kept + b * kept_row + own.first_kept + int64_t{n - 1} * stay,
+            leaves,
             stay,
             first,
             count,
             first - own.before,
-            count};
+            count,
+            1 + (n - 1) * kTokensTogether / block,
+            block_shift};
   }
 };
 
-inline Segments segments_of(const ExactKeysShape& s, const int32_t* kept) {
-  Segments segments = {kept, s.kept(), static_cast<int>(s.queries), static_cast<int>(s.block), {}};
+inline Segments segments_of(const ExactKeysShape& s, const KeptKeys& keys) {
+  Segments segments = {keys,
+                       s.kept(),
+                       static_cast<int>(s.queries),
+                       static_cast<int>(s.keys),
+                       static_cast<int>(s.block),
+                       0,
+                       static_cast<int>(s.key_heads),
+                       {}};
+  while (1 << segments.block_shift < segments.block) ++segments.block_shift;
   for (int64_t h = 0; h < s.key_heads; ++h) segments.cache[h] = s.cache[h];
   return segments;
 }
@@ -101,7 +141,7 @@ inline int row_tiles(const ExactKeysShape& s, int64_t queries) {
   return static_cast<int>(s.heads / s.key_heads) * chunks(queries, kRowTile);
 }
 inline dim3 grid_of(const ExactKeysShape& s, const SegmentBlocks& blocks) {
-  return dim3(static_cast<unsigned>(blocks.first + s.most_times() * blocks.others),
+  return dim3(static_cast<unsigned>(blocks.first + s.most_rounds() * blocks.others),
               static_cast<unsigned>(s.batch * s.key_heads));
 }
 
@@ -139,18 +179,17 @@ __device__ __forceinline__ void load_named_rows(int rows, int width, bool packed
   }
 }
 
-// Rows of keys or values from `position` on of a segment.
+// Rows of keys or values from `position` on, up to position `end`.
 template <class T, int kWidth, int kStride>
 __device__ __forceinline__ void load_segment_keys(Tile<T, kStride> to, int rows,
-                                                  const Segment& segment, int position,
+                                                  const Positions& positions, int position, int end,
                                                   const HeadRows& from, const T* head, int width,
                                                   bool packed) {
   load_named_rows<T, kWidth>(
       rows, width, packed, head,
       [&](int row) {
         const int p = position + row;
-        return p < segment.count() ? head + segment.key(p) * from.token_step
-                                   : static_cast<const T*>(nullptr);
+        return p < end ? head + positions.key(p) * from.token_step : static_cast<const T*>(nullptr);
       },
       [&](int row) { return to.at(row, 0); });
 }

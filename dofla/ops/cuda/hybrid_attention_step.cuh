@@ -35,24 +35,26 @@ struct HybridStepArguments {
 
 // Lists of the block, all in the order of the cache.
 struct StepLists {
-  uint32_t* rated;  // [K]
+  uint32_t* rated;  // [K, in fours]
   float* logits;    // [2, K]: of a query head and of the next
   float* score;     // [K]
   float* attended;  // [K]: by all query heads
   int* staying;     // [K]: where those that stay are
-  int* leaving;     // [block]
+  int* leaving;     // [block]: where those that leave are
+  int* found;       // [block]: the same in any order
 };
 inline size_t list_bytes(int limit, int block) {
-  return static_cast<size_t>(6 * limit + block) * 4;
+  return static_cast<size_t>(in_fours(limit) + 5 * limit + 2 * block) * 4;
 }
-__device__ __forceinline__ StepLists step_lists(int limit) {
+__device__ __forceinline__ StepLists step_lists(int limit, int block) {
   StepLists s;
   s.rated = reinterpret_cast<uint32_t*>(shared_memory());
-  s.logits = reinterpret_cast<float*>(s.rated + limit);
+  s.logits = reinterpret_cast<float*>(s.rated + in_fours(limit));
   s.score = s.logits + 2 * limit;
   s.attended = s.score + limit;
   s.staying = reinterpret_cast<int*>(s.attended + limit);
   s.leaving = s.staying + limit;
+  s.found = s.leaving + block;
   return s;
 }
 
@@ -133,14 +135,18 @@ struct HybridStep {
   // Of a full cache `block` keys leave, and the others move together.
   __device__ void make_room() const {
     __syncthreads();
-    if (threadIdx.x < 32) {
-      const int recent = a.recent > 0 ? a.recent : limit / 2;
-      for (int p = threadIdx.x; p < limit; p += 32)
-        s.rated[p] = rate(a.by_score ? s.score[p] : 0, p, limit, a.sinks, recent);
-      mark_least_by_warp(s.rated, limit, a.block);  // of equal scores the oldest: a window
-      part_by_leaving(
-          limit, [&](int p) { return s.rated[p] == kLeaves; }, [](int p) { return p; },
-          [&](int i, int p) { s.leaving[i] = p; }, [&](int i, int p) { s.staying[i] = p; });
+    const Candidates all = candidates_of(limit, a.sinks, a.recent);
+    for (int p = threadIdx.x; p < in_fours(limit); p += kHybridThreads)
+      s.rated[p] = rate(a.by_score && p < limit ? s.score[p] : 0, p, all);
+    __syncthreads();
+    find_least(s.rated, all, a.block, s.found);  // of equal scores the oldest: a window
+    __syncthreads();
+    for (int p = threadIdx.x; p < limit; p += kHybridThreads) {
+      const Leaving at = leaving_at(s.found, a.block, p);
+      if (at.goes)
+        s.leaving[at.before] = p;
+      else
+        s.staying[p - at.before] = p;
     }
     __syncthreads();
     if (a.has_features) fold();

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kHybridThreads)
   const int limit = a.places.limit[key_head];
   const int64_t place = int64_t{b} * a.places.total + a.places.first[key_head], past = a.past[b];
   const Step step = {a,
-                     step_lists(limit),
+                     step_lists(limit, a.block),
                      static_cast<T*>(a.cache_k) + place * a.width,
                      static_cast<T*>(a.cache_v) + place * a.width,
                      b,
