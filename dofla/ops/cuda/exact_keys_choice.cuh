@@ -31,6 +31,17 @@ struct QueryTotal {
              (fast_exp2(x - top) + fast_exp2(y - top)) + (fast_exp2(z - top) + fast_exp2(w - top)));
     most = top;
   }
+  // Of the lanes that have the same query.
+  __device__ __forceinline__ void gather_lanes() {
+    float top = most;
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2)
+      top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, step));
+    sum *= fast_exp2(most - top);
+    most = top;
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
+  }
   __device__ __forceinline__ void merge(float other_most, float other_sum) {
     const float top = fmaxf(most, other_most);
     sum = sum * fast_exp2(most - top) + other_sum * fast_exp2(other_most - top);
@@ -83,54 +94,50 @@ struct Chooser {
         [&](int row) { return to.at(row, 0); });
   }
 
-  // Calls take(first slot of a lane's rows, logits) for 32 slots after 32 of a warp's part. Of tile
-  // t a lane has the slots slot + 16 t and slot + 16 t + 8 (i / 2) for the tokens 2c and 2c + 1
-  // (i % 2) of every head. Logits of keys that a query does not see are kLowest.
-  template <class Take>
-  __device__ __forceinline__ void for_logits(const Fragment<kParts<T>> (&query)[kWidth / 16],
-                                             int first, int part, int splits,
-                                             const Take& take) const {
+  // Of 32 slots from n on: in tile t a lane has the slots n + g + 16 t and 8 further (i / 2) for
+  // the tokens 2c and 2c + 1 (i % 2) of every head. Logits of keys that a query does not see are
+  // kLowest.
+  using Logits = float[2][kHeads][4];
+  __device__ __forceinline__ void find_logits(const Fragment<kParts<T>> (&query)[kWidth / 16],
+                                              int first, int n, Logits& logits) const {
     const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-    for (int n = kSlotTile * part; n < slot_count; n += kSlotTile * splits) {
-      float sums[2][kHeads][4] = {};
-      int key[4];
+    int key[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) key[i] = s.index[n + g + 8 * i];
-      Fragment<kParts<T>> next[2] = {load_left(slots, n, 0), load_left(slots, n + 16, 0)};
+    for (int i = 0; i < 4; ++i) key[i] = s.index[n + g + 8 * i];
 #pragma unroll
-      for (int k = 0; k < kWidth / 16; ++k) {
-        const Fragment<kParts<T>> left[2] = {next[0], next[1]};
-        if (k + 1 < kWidth / 16) {
-          next[0] = load_left(slots, n, 16 * (k + 1));
-          next[1] = load_left(slots, n + 16, 16 * (k + 1));
-        }
+    for (int i = 0; i < 8 * kHeads; ++i) logits[i / 4 / kHeads][i / 4 % kHeads][i % 4] = 0;
+    Fragment<kParts<T>> next[2] = {load_left(slots, n, 0), load_left(slots, n + 16, 0)};
 #pragma unroll
-        for (int t = 0; t < 2; ++t) {
-          if constexpr (kHeads == 1)
-            multiply_add(sums[t][0], left[t], query[k]);
-          else
-            multiply_add(sums[t][0], sums[t][1], left[t], query[k]);
-        }
+    for (int k = 0; k < kWidth / 16; ++k) {
+      const Fragment<kParts<T>> left[2] = {next[0], next[1]};
+      if (k + 1 < kWidth / 16) {
+        next[0] = load_left(slots, n, 16 * (k + 1));
+        next[1] = load_left(slots, n + 16, 16 * (k + 1));
       }
 #pragma unroll
       for (int t = 0; t < 2; ++t) {
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            sums[t][h][i] = key[2 * t + i / 2] <= first + 2 * c + i % 2
-                                ? sums[t][h][i] * a.log2_scale
-                                : kLowest;
-        }
+        if constexpr (kHeads == 1)
+          multiply_add(logits[t][0], left[t], query[k]);
+        else
+          multiply_add(logits[t][0], logits[t][1], left[t], query[k]);
       }
-      take(n + g, sums);
+    }
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          logits[t][h][i] = key[2 * t + i / 2] <= first + 2 * c + i % 2
+                                ? logits[t][h][i] * a.log2_scale
+                                : kLowest;
+      }
     }
   }
 
   // The queries of `count` tokens from key `first` on, of the heads from `head` on, which are in
   // `queries`, add to the scores.
   __device__ __forceinline__ void attend(int first, int count, int head, const Rows& queries) {
-    using Logits = float[2][kHeads][4];
     const int warp = threadIdx.x / 32, splits = blockDim.x / 32 / a.units;
     const int unit = warp / splits, part = warp % splits;
     const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
@@ -138,10 +145,12 @@ struct Chooser {
     const bool alone = a.units == 1 && a.group <= kHeads;  // nobody else adds to these scores
     Fragment<kParts<T>> query[kWidth / 16];
     QueryTotal total[kHeads][2];
+    Logits logits;  // of the last tile
     if (works) {
 #pragma unroll
       for (int k = 0; k < kWidth / 16; ++k) query[k] = load_right(queries, unit * kColumns, 16 * k);
-      for_logits(query, first, part, splits, [&](int, const Logits& logits) {
+      for (int n = kSlotTile * part; n < slot_count; n += kSlotTile * splits) {
+        find_logits(query, first, n, logits);
 #pragma unroll
         for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
@@ -149,25 +158,16 @@ struct Chooser {
             total[h][j].add(logits[0][h][j], logits[0][h][j + 2], logits[1][h][j],
                             logits[1][h][j + 2]);
         }
-      });
+      }
     }
     if (head == 0) decay_scores(first, count);
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        QueryTotal& mine = total[h][j];
-        float most = mine.most;
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2)
-          most = fmaxf(most, __shfl_xor_sync(kWholeWarp, most, step));
-        mine.sum *= fast_exp2(mine.most - most);
-        mine.most = most;
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2)
-          mine.sum += __shfl_xor_sync(kWholeWarp, mine.sum, step);
+        total[h][j].gather_lanes();
         if (splits > 1 && g == 0)
-          parts[warp][h * kTokens + 2 * c + j] = make_float2(mine.most, mine.sum);
+          parts[warp][h * kTokens + 2 * c + j] = make_float2(total[h][j].most, total[h][j].sum);
       }
     }
     __syncthreads();
@@ -177,10 +177,11 @@ struct Chooser {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           QueryTotal all;  // every warp in the same order, so that all find the same
-          for (int w = unit * splits; w < (unit + 1) * splits; ++w) {
-            const float2 other = parts[w][h * kTokens + 2 * c + j];
+          for (int w = g; w < splits; w += 8) {
+            const float2 other = parts[unit * splits + w][h * kTokens + 2 * c + j];
             all.merge(other.x, other.y);
           }
+          all.gather_lanes();
           total[h][j] = all;
         }
       }
@@ -196,7 +197,9 @@ struct Chooser {
           weight[h][j] = exists ? powers[count - 1 - row] / total[h][j].sum : 0.0f;
         }
       }
-      for_logits(query, first, part, splits, [&](int slot, const Logits& logits) {
+      const bool once = slot_count <= kSlotTile * splits;
+      for (int n = kSlotTile * part; n < slot_count; n += kSlotTile * splits) {
+        if (!once) find_logits(query, first, n, logits);
         float sum[4] = {};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -216,11 +219,12 @@ struct Chooser {
         }
         // Every lane of the four that have found the same writes one of them.
         const float mine = c == 0 ? sum[0] : c == 1 ? sum[1] : c == 2 ? sum[2] : sum[3];
+        const int slot = n + g + 8 * c;
         if (alone)
-          s.score[slot + 8 * c] += mine;
+          s.score[slot] += mine;
         else
-          s.found[unit * a.most_slots + slot + 8 * c] = mine;
-      });
+          s.found[unit * a.most_slots + slot] = mine;
+      }
     }
     if (alone) return;
     __syncthreads();

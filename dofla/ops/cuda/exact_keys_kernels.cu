@@ -9,7 +9,7 @@ namespace dofla::cuda {
 namespace {
 
 constexpr int64_t kMostShared =
-    225 * 1024;  // a block has 227 KiB, some of them for what is declared
+    224 * 1024;  // a block has 227 KiB, some of them for what is declared
 
 template <class T, int kWidth, int kHeads>
 __global__ void __launch_bounds__(32 * kMostChooserWarps)
@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(32 * kMostChooserWarps)
   }
   for (int p = thread; p < limit; p += threads) s.by_age[p] = p;
   for (int i = thread; i < a.block; i += threads) s.spare[i] = limit + i;
+  begin_leaving(a.block, s.leaving);
   if (thread <= kTokens) powers[thread] = powf(a.decay, static_cast<float>(thread));
   for (int i = own.times * a.block + thread; i < a.order_row; i += threads)
     a.to.order[head * a.order_row + i] = -1;
@@ -107,11 +108,9 @@ EvictArguments sizes_of(const ExactKeysShape& s) {
   return a;
 }
 
-// Of a warp that takes all slots of its queries the time grows with them; warps that share them
-// have to wait for each other.
+// As many as have a tile of slots of their own; more than eight only wait for each other longer.
 int warps_of(const EvictArguments& a) {
-  constexpr int kSlotsOfWarp = 128;
-  return a.units * std::clamp(chunks(a.most_slots, kSlotsOfWarp), 1, kMostChooserWarps / a.units);
+  return a.units * std::clamp(a.most_slots / kSlotTile, 1, kMostChooserWarps / a.units);
 }
 
 int64_t slot_bytes(const ExactKeysShape& s, const EvictArguments& a) {

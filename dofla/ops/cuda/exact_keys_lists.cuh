@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dofla/ops/cuda/exact_keys_kernels.h"
+#include "dofla/ops/cuda/least_attended.cuh"
 
 namespace dofla::cuda {
 
@@ -35,7 +36,7 @@ struct EvictLists {
   uint32_t* rated;  // [K, in fours]: scores of those that may leave, by age
   int* index;       // [slots]: the key, or kNoKey
   int* by_age;      // [2, slots]: slots of the keys that are held, oldest first
-  int* leaving;     // [block]: places of those that leave
+  int* leaving;     // [block, in fours]: places of those that leave
   int* spare;       // [2, block]: slots of the next segment
   int slots, block;
 
@@ -44,7 +45,7 @@ struct EvictLists {
 };
 
 inline int64_t list_words(const EvictArguments& a) {
-  return (a.units + 5) * int64_t{a.most_slots} + 3 * a.block;
+  return (a.units + 5) * int64_t{a.most_slots} + in_fours(a.block) + 2 * a.block;
 }
 
 __device__ __forceinline__ EvictLists lists_at(const EvictArguments& a, void* at) {
@@ -55,7 +56,7 @@ __device__ __forceinline__ EvictLists lists_at(const EvictArguments& a, void* at
   s.index = reinterpret_cast<int*>(s.rated + a.most_slots);
   s.by_age = s.index + a.most_slots;
   s.leaving = s.by_age + 2 * a.most_slots;
-  s.spare = s.leaving + a.block;
+  s.spare = s.leaving + in_fours(a.block);
   s.slots = a.most_slots, s.block = a.block;
   return s;
 }

@@ -36,25 +36,25 @@ struct HybridStepArguments {
 // Lists of the block, all in the order of the cache.
 struct StepLists {
   uint32_t* rated;  // [K, in fours]
+  int* found;       // [block, in fours]: where those that leave are, in any order
   float* logits;    // [2, K]: of a query head and of the next
   float* score;     // [K]
   float* attended;  // [K]: by all query heads
   int* staying;     // [K]: where those that stay are
   int* leaving;     // [block]: where those that leave are
-  int* found;       // [block]: the same in any order
 };
 inline size_t list_bytes(int limit, int block) {
-  return static_cast<size_t>(in_fours(limit) + 5 * limit + 2 * block) * 4;
+  return static_cast<size_t>(in_fours(limit) + in_fours(block) + 5 * limit + block) * 4;
 }
 __device__ __forceinline__ StepLists step_lists(int limit, int block) {
   StepLists s;
   s.rated = reinterpret_cast<uint32_t*>(shared_memory());
-  s.logits = reinterpret_cast<float*>(s.rated + in_fours(limit));
+  s.found = reinterpret_cast<int*>(s.rated + in_fours(limit));
+  s.logits = reinterpret_cast<float*>(s.found + in_fours(block));
   s.score = s.logits + 2 * limit;
   s.attended = s.score + limit;
   s.staying = reinterpret_cast<int*>(s.attended + limit);
   s.leaving = s.staying + limit;
-  s.found = s.leaving + block;
   return s;
 }
 
@@ -138,6 +138,7 @@ struct HybridStep {
     const Candidates all = candidates_of(limit, a.sinks, a.recent);
     for (int p = threadIdx.x; p < in_fours(limit); p += kHybridThreads)
       s.rated[p] = rate(a.by_score && p < limit ? s.score[p] : 0, p, all);
+    begin_leaving(a.block, s.found);
     __syncthreads();
     find_least(s.rated, all, a.block, s.found);  // of equal scores the oldest: a window
     __syncthreads();

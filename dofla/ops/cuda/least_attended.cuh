@@ -2,6 +2,8 @@
 // among the newest; of equal scores the older first. Keys are counted from the oldest.
 #pragma once
 
+#include <climits>
+
 #include "dofla/ops/cuda/vector.cuh"
 
 namespace dofla::cuda {
@@ -24,12 +26,14 @@ __device__ __forceinline__ uint32_t rate(float score, int p, const Candidates& a
 }
 
 // By all threads of a block: the places of those that leave, in any order. `rated` is filled up
-// with the largest to a multiple of four. Exactly `block` leave, whatever the scores.
+// with the largest to a multiple of four, and so is `leaving`. Exactly `block` leave, whatever the
+// scores.
 __device__ __forceinline__ void find_least(const uint32_t* rated, const Candidates& all, int block,
                                            int* leaving) {
   for (int p = all.first + threadIdx.x; p < all.end; p += blockDim.x) {
     const uint32_t own = rated[p];
     int smaller = 0;
+#pragma unroll 4
     for (int j = all.first / 4 * 4; j < all.end; j += 4) {
       const uint4 four = *reinterpret_cast<const uint4*>(rated + j);
       smaller += four.x < own || (four.x == own && j < p);
@@ -41,6 +45,11 @@ __device__ __forceinline__ void find_least(const uint32_t* rated, const Candidat
   }
 }
 
+// Fills up a list of those that leave, which then stays so.
+__device__ __forceinline__ void begin_leaving(int block, int* leaving) {
+  for (int i = block + threadIdx.x; i < in_fours(block); i += blockDim.x) leaving[i] = INT_MAX;
+}
+
 // How many leave of the keys before place p, and whether that one does.
 struct Leaving {
   int before;
@@ -48,9 +57,11 @@ struct Leaving {
 };
 __device__ __forceinline__ Leaving leaving_at(const int* leaving, int block, int p) {
   Leaving at = {};
-  for (int i = 0; i < block; ++i) {
-    at.before += leaving[i] < p;
-    at.goes |= leaving[i] == p;
+#pragma unroll 2
+  for (int i = 0; i < block; i += 4) {
+    const int4 four = *reinterpret_cast<const int4*>(leaving + i);
+    at.before += (four.x < p) + (four.y < p) + (four.z < p) + (four.w < p);
+    at.goes |= four.x == p || four.y == p || four.z == p || four.w == p;
   }
   return at;
 }
