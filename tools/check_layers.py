@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 STAGES = ["data", "dof", "plan", "linear", "distill", "train", "generate", "evaluate", "fidelity",
-          "sensitivity", "report"]
+          "sensitivity", "report", "serve"]
 
 # What each layer may include besides itself.
 ALLOWED = {

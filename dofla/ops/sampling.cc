@@ -30,6 +30,10 @@ size_t likeliest_token(std::span<const float> logits) {
   return static_cast<size_t>(std::ranges::find(logits, top) - logits.begin());
 }
 
+double log_sum_exp(std::span<const float> logits) {
+  return cpu::log_sum_exp(logits.data(), static_cast<int64_t>(logits.size()));
+}
+
 double sampling_weights(std::span<const float> logits, float top, double temperature,
                         std::span<float> weights) {
   require(weights.size() == logits.size(), "{} weights for {} logits", weights.size(),

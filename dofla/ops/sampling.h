@@ -9,6 +9,9 @@ namespace dofla {
 // The first of the largest logits. Throws Error if one is NaN or +∞, or none is finite.
 size_t likeliest_token(std::span<const float> logits);
 
+// log Σ exp(logits[i]) of logits that likeliest_token takes.
+double log_sum_exp(std::span<const float> logits);
+
 // weights[i] = exp((logits[i] − top) / temperature), where `top` is the largest logit, finite, and
 // the temperature is more than 0. Returns their sum.
 double sampling_weights(std::span<const float> logits, float top, double temperature,
