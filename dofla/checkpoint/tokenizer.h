@@ -19,8 +19,8 @@ namespace dofla {
 struct TokenizerParts;
 struct TextDecodeState;
 
-// A stretch of a text that several hands wrote. In markup, added tokens written out become their ids;
-// in what a user wrote they stay the characters that they are.
+// A stretch of a text that several hands wrote. In markup, added tokens written out become their
+// ids; in what a user wrote they stay the characters that they are.
 struct TextPiece {
   std::string text;
   bool markup = false;

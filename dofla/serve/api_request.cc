@@ -95,9 +95,8 @@ void refuse_unsupported(const Json& body) {
 std::vector<std::string> stop_field(const Json& body, const RequestLimits& limits) {
   const Json* value = find(body, "stop");
   if (value == nullptr) return {};
-  std::vector<Json> list = {*value};
-  if (value->is_array()) list.assign(value->begin(), value->end());
-  if (std::ssize(list) > limits.stops)
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  if (list.size() > static_cast<size_t>(limits.stops))
     refuse("stop", "expected at most {} strings, found {}", limits.stops, list.size());
   std::vector<std::string> out;
   for (const Json& one : list) {
@@ -147,8 +146,8 @@ Prompt parse_prompt(const Json& value) {
 std::vector<Prompt> parse_prompts(const Json& body) {
   const Json* value = find(body, "prompt");
   if (value == nullptr) return {std::string()};
-  const bool one = value->is_string() ||
-                   (value->is_array() && !value->empty() && value->front().is_number());
+  const bool one =
+      value->is_string() || (value->is_array() && !value->empty() && value->front().is_number());
   if (one) return {parse_prompt(*value)};
   if (!value->is_array() || value->empty())
     refuse("prompt", "expected text, token ids, or a list of either, found {}", excerpt(*value));
@@ -163,7 +162,8 @@ std::string content_of(const Json& message) {
   const Json* content = find(message, "content");
   if (content == nullptr) refuse("messages", "a message has no content");
   if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) refuse("messages", "content: expected text, found {}", excerpt(*content));
+  if (!content->is_array())
+    refuse("messages", "content: expected text, found {}", excerpt(*content));
   std::string out;
   for (const Json& part : *content) {
     const bool is_text = part.is_object() && text_field(part, "type") == "text";
@@ -250,10 +250,16 @@ ChatRequest parse_chat_request(const Json& body, const RequestLimits& limits) {
   const auto top = whole_field(body, "top_logprobs", 0, limits.top_logprobs);
   if (top && !wanted) refuse("top_logprobs", "goes with logprobs: true");
   if (wanted) out.options.top_logprobs = top.value_or(0);
+  out.messages = parse_messages(body);
+  return out;
+}
+
+std::vector<ChatMessage> parse_messages(const Json& body) {
   const Json* messages = find(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->empty())
     refuse("messages", "expected a list of messages");
-  for (const Json& message : *messages) out.messages.push_back(parse_message(message));
+  std::vector<ChatMessage> out;
+  for (const Json& message : *messages) out.push_back(parse_message(message));
   return out;
 }
 

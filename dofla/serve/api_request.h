@@ -57,6 +57,8 @@ Json parse_body(std::string_view body);
 CompletionRequest parse_completion_request(const Json& body, const RequestLimits& limits);
 ChatRequest parse_chat_request(const Json& body, const RequestLimits& limits);
 
+std::vector<ChatMessage> parse_messages(const Json& body);
+
 // Fields of other bodies. Throw ApiError if a field is there with another type; null counts as
 // absent.
 std::optional<std::string> text_field(const Json& body, const std::string& name);

@@ -1,7 +1,6 @@
-#include "dofla/serve/chat_template.h"
-
 #include "dofla/checkpoint/tokenizer/unicode.h"
 #include "dofla/core/error.h"
+#include "dofla/serve/chat_template.h"
 
 namespace dofla {
 namespace {
@@ -75,8 +74,8 @@ std::vector<TextPiece> render_chat(const ChatTemplate& format,
       out.push_back({*system, false});
       out.push_back({format.system.close, true});
       // White space between the two stands inside the message.
-      const std::string whole = format.trims ? trimmed("." + message.content).substr(1)
-                                             : message.content;
+      const std::string whole =
+          format.trims ? trimmed("." + message.content).substr(1) : message.content;
       out.push_back({whole, false});
       out.push_back({format.user.close, true});
     } else {

@@ -139,8 +139,9 @@ std::string today() {
 }
 
 std::optional<ChatTemplate> recognise_llama3(std::string_view text, const ChatTokens& tokens) {
-  const bool structure = has(
-      text, "'<|start_header_id|>'+message['role']+'<|end_header_id|>\n\n'+message['content']|trim");
+  const bool structure =
+      has(text,
+          "'<|start_header_id|>'+message['role']+'<|end_header_id|>\n\n'+message['content']|trim");
   if (!structure) return std::nullopt;
   ChatTemplate out = llama3(tokens);
   if (has(text, "Cutting Knowledge Date: December 2023\n")) {

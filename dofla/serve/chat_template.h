@@ -1,5 +1,6 @@
-// How conversations are written for a model: ChatML, Llama 2 and 3, Mistral, Zephyr (and TinyLlama).
-// A template of tokenizer_config.json is recognised by its structure; Jinja is not interpreted.
+// How conversations are written for a model: ChatML, Llama 2 and 3, Mistral, Zephyr (and
+// TinyLlama). A template of tokenizer_config.json is recognised by its structure; Jinja is not
+// interpreted.
 #pragma once
 
 #include <optional>
@@ -22,16 +23,16 @@ struct ChatTemplate {
   };
   enum class System { kTurn, kFirstUser, kLastUser, kRefused };
 
-  std::string name;
-  std::string begin;  // before the first message
-  Turn system, user, assistant;
-  std::string answer;  // opens the answer
-  std::string end;     // closes it: the model is to stop there
+  std::string name = {};
+  std::string begin = {};  // before the first message
+  Turn system = {}, user = {}, assistant = {};
+  std::string answer = {};                         // opens the answer
+  std::string end = {};                            // closes it: the model is to stop there
   System place = System::kTurn;               // where a system message stands
-  std::optional<std::string> default_system;  // where there is none
-  bool trims = false;          // white space around messages is left out
-  bool trims_answers = false;  // around the assistant's only
-  bool alternates = false;     // user and assistant take turns, or the conversation is refused
+  std::optional<std::string> default_system = {};  // where there is none
+  bool trims = false;                         // white space around messages is left out
+  bool trims_answers = false;                 // around the assistant's only
+  bool alternates = false;      // user and assistant take turns, or the conversation is refused
   bool drops_thoughts = false;  // an earlier answer's text before </think> is left out
 };
 

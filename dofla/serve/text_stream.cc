@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "dofla/data/utf8.h"
+
 namespace dofla {
 
 TextStream::TextStream(StreamDecoder decoder, std::vector<std::string> stops)
@@ -10,7 +12,8 @@ TextStream::TextStream(StreamDecoder decoder, std::vector<std::string> stops)
 
 TextStream::Shown TextStream::next(int64_t id) {
   if (stopped_) return {};
-  waiting_.push_back({tokens_++, shown_bytes_ + std::ssize(held_)});
+  waiting_.push_back(
+      {shown_bytes_ + std::ssize(held_), shown_characters_ + count_characters(held_)});
   held_ += decoder_.next(id);
   return show(/*all=*/false);
 }
@@ -38,15 +41,14 @@ TextStream::Shown TextStream::show(bool all) {
   Shown shown;
   shown.text = held_.substr(0, end);
   held_.erase(0, end);
-  shown_bytes_ += static_cast<int64_t>(end);
+  shown_bytes_ += std::ssize(shown.text);
+  shown_characters_ += count_characters(shown.text);
   // A token without a text of its own, part of a character, goes with what stands before it.
   const bool whole = held_.empty() && !stopped_;
-  const auto begins_there = [&](const Shown::Token& token) {
-    return whole || token.offset < shown_bytes_;
-  };
-  const auto rest = std::find_if_not(waiting_.begin(), waiting_.end(), begins_there);
-  shown.tokens.assign(waiting_.begin(), rest);
-  waiting_.erase(waiting_.begin(), rest);
+  while (!waiting_.empty() && (whole || waiting_.front().byte < shown_bytes_)) {
+    shown.offsets.push_back(waiting_.front().character);
+    waiting_.pop_front();
+  }
   return shown;
 }
 

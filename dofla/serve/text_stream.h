@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -12,15 +12,11 @@ namespace dofla {
 
 class TextStream {
  public:
-  // What can be shown now: text that nothing can take back, and the tokens (by their number, from 0)
-  // that begin in it, with the byte of the answer at which each does.
+  // What can be shown now: text that nothing can take back, and how many further tokens begin in
+  // it, with the character of the text at which each does.
   struct Shown {
-    struct Token {
-      int64_t index;
-      int64_t offset;
-    };
     std::string text;
-    std::vector<Token> tokens;
+    std::vector<int64_t> offsets;
   };
 
   // The decoder has read the prompt, if the text is to follow it.
@@ -38,10 +34,12 @@ class TextStream {
 
   StreamDecoder decoder_;
   std::vector<std::string> stops_;
+  struct Token {
+    int64_t byte, character;  // where it begins
+  };
   std::string held_;
-  std::vector<Shown::Token> waiting_;
-  int64_t shown_bytes_ = 0;
-  int64_t tokens_ = 0;
+  std::deque<Token> waiting_;
+  int64_t shown_bytes_ = 0, shown_characters_ = 0;
   bool stopped_ = false;
 };
 

@@ -89,8 +89,8 @@ std::pair<int32_t, size_t> TokenFinder::longest_at(std::string_view text, size_t
   int32_t node = roots_[static_cast<uint8_t>(text[at])];
   for (size_t end = at + 1; node >= 0; ++end) {
     const int32_t token = nodes_[static_cast<size_t>(node)].token;
-    const bool counts = token >= 0 && (found == TokensFound::kAll ||
-                                       spaces_end(text.substr(0, end), at) == end);
+    const bool counts =
+        token >= 0 && (found == TokensFound::kAll || spaces_end(text.substr(0, end), at) == end);
     if (counts) best = {token, end - at};
     node = end < text.size() ? step(node, text[end]) : -1;
   }
