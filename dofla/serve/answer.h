@@ -23,8 +23,9 @@ class Answer : public std::enable_shared_from_this<Answer> {
   struct Question {
     AnswerOptions options = {};
     std::vector<TokenIds> prompts = {};
-    std::vector<bool> from_text = {};  // of each prompt: special tokens in it were added, not written
-    int64_t most_tokens = 0;      // of an answer in a conversation that names no number
+    std::vector<bool> from_text =
+        {};                   // of each prompt: special tokens in it were added, not written
+    int64_t most_tokens = 0;  // of an answer in a conversation that names no number
     bool chat = false;
     bool echo = false;
   };

@@ -28,10 +28,10 @@ struct ChatTemplate {
   Turn system = {}, user = {}, assistant = {};
   std::string answer = {};                         // opens the answer
   std::string end = {};                            // closes it: the model is to stop there
-  System place = System::kTurn;               // where a system message stands
+  System place = System::kTurn;                    // where a system message stands
   std::optional<std::string> default_system = {};  // where there is none
-  bool trims = false;                         // white space around messages is left out
-  bool trims_answers = false;                 // around the assistant's only
+  bool trims = false;                              // white space around messages is left out
+  bool trims_answers = false;                      // around the assistant's only
   bool alternates = false;      // user and assistant take turns, or the conversation is refused
   bool drops_thoughts = false;  // an earlier answer's text before </think> is left out
 };

@@ -73,13 +73,13 @@ void ServedModel::find_chat_template(const fs::path& folder, const std::string& 
   if (!name.empty()) {
     chat_ = named_chat_template(name, chat_tokens_);
     if (!chat_) fail("--chat-template {}: expected {}", name, chat_template_names());
-  } else if (const std::string jinja = jinja_of(folder, config); jinja.empty()) {
+  } else if (jinja_ = jinja_of(folder, config); jinja_.empty()) {
     no_chat_ = fmt::format("model {} has no chat template: choose {} with --chat-template", id_,
                            chat_template_names());
-  } else if (chat_ = recognise_chat_template(jinja, chat_tokens_); !chat_) {
+  } else if (chat_ = recognise_chat_template(jinja_, chat_tokens_); !chat_) {
     no_chat_ = fmt::format(
         "model {}: its chat template is none that dofla knows ({}): choose {} with --chat-template",
-        id_, excerpt(jinja.substr(0, 60)), chat_template_names());
+        id_, excerpt(jinja_.substr(0, 60)), chat_template_names());
   }
   if (chat_) end_of_turn_ = tokenizer_.token_id(chat_->end);
 }
@@ -154,7 +154,7 @@ OrderedJson ServedModel::tokenizer_info() const {
           {"vocab_size", tokenizer_.vocabulary()},
           {"bos_token", or_null(chat_tokens_.begin_of_text)},
           {"eos_token", or_null(chat_tokens_.end_of_text)},
-          {"chat_template", chat_ ? Json(chat_->name) : Json()}};
+          {"chat_template", or_null(jinja_)}};
 }
 
 }  // namespace dofla

@@ -56,6 +56,7 @@ class ServedModel {
   Transformer model_;
   TokenTexts texts_;
   ChatTokens chat_tokens_;
+  std::string jinja_;  // the folder's chat template
   std::optional<ChatTemplate> chat_;
   std::string no_chat_;
   std::optional<int64_t> end_of_turn_;

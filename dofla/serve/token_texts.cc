@@ -11,7 +11,8 @@ void TokenTexts::fill() const {
   for (int64_t id = 0; id < tokenizer_.vocabulary(); ++id) {
     StreamDecoder decoder(tokenizer_);
     for (const int64_t one : before) decoder.next(one);
-    std::string text = decoder.next(id) + decoder.finish();
+    std::string text = decoder.next(id);
+    text += decoder.finish();
     if (text.find(kReplacementCharacter) != text.npos) text = tokenizer_.token(id).value_or("");
     texts_[static_cast<size_t>(id)] = std::move(text);
   }
