@@ -17,6 +17,7 @@
 namespace dofla {
 
 class StateStore;  // dofla/serve/state_store.h
+class Scheduler;   // dofla/serve/scheduler.h
 class Sequence;    // dofla/serve/sequence.h
 
 struct EngineOptions {
@@ -56,16 +57,14 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Throws std::invalid_argument on a request that cannot be met, QueueFull, and Error once the
-  // engine drains.
+  // Throws std::invalid_argument on a request that cannot be met, NoSuchState (state_store.h),
+  // QueueFull, and Error once the engine drains.
   RequestId submit(GenerationRequest request);
   void cancel(RequestId id);  // at the next token boundary; unknown ids are ignored
   void drain();               // takes no more; returns when all have ended
   EngineMetrics metrics() const;
 
  private:
-  struct Scheduler;  // what only the engine's thread touches
-
   void run();
   void admit(Scheduler& scheduler, const std::vector<RequestId>& cancelled,
              std::vector<std::unique_ptr<Sequence>>& ended);
