@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dofla/core/error.h"
+#include "dofla/generate/generate.h"
 #include "dofla/model/transformer.h"
 #include "dofla/serve/request.h"
 #include "dofla/serve/turn.h"
@@ -22,7 +23,7 @@ class Sequence;    // dofla/serve/sequence.h
 
 struct EngineOptions {
   int64_t parallel = 64;                    // the most sequences at once
-  int64_t prompt_chunk = 256;               // tokens of prompts read between two decode steps
+  int64_t prompt_chunk = kPromptChunk;      // tokens of prompts read between two decode steps
   int64_t queue = 256;                      // the most that wait; more are refused
   int64_t cache_memory = int64_t{1} << 28;  // bytes for states of prompts seen before; 0: none
   std::shared_ptr<Turn> turn = {};          // of all engines on one device; null: alone there

@@ -10,7 +10,7 @@ namespace dofla {
 namespace {
 
 // Forks are one snapshot under several names.
-int64_t bytes_of(const std::map<std::string, std::shared_ptr<const Snapshot>>& states) {
+int64_t total_bytes(const std::map<std::string, std::shared_ptr<const Snapshot>>& states) {
   std::vector<const Snapshot*> all;
   for (const auto& [name, snapshot] : states) all.push_back(snapshot.get());
   std::ranges::sort(all);
@@ -47,7 +47,7 @@ std::vector<StateStore::Listed> StateStore::list() const {
 
 int64_t StateStore::bytes() const {
   const std::lock_guard held(mutex_);
-  return bytes_of(states_);
+  return total_bytes(states_);
 }
 
 void StateStore::put(const std::string& name, std::shared_ptr<const Snapshot> snapshot) {
@@ -55,7 +55,7 @@ void StateStore::put(const std::string& name, std::shared_ptr<const Snapshot> sn
   const std::lock_guard held(mutex_);
   auto changed = states_;
   changed[name] = std::move(snapshot);
-  const int64_t bytes = bytes_of(changed);
+  const int64_t bytes = total_bytes(changed);
   if (bytes > memory_)
     fail("with the state {} all states would take {} of {}: remove some first", name,
          with_bytes_unit(bytes), with_bytes_unit(memory_));
