@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dofla/core/error.h"
+#include "dofla/generate/generate.h"
 #include "dofla/model/transformer.h"
 #include "dofla/serve/request.h"
 #include "dofla/serve/turn.h"
@@ -17,11 +18,12 @@
 namespace dofla {
 
 class StateStore;  // dofla/serve/state_store.h
+class Scheduler;   // dofla/serve/scheduler.h
 class Sequence;    // dofla/serve/sequence.h
 
 struct EngineOptions {
   int64_t parallel = 64;                    // the most sequences at once
-  int64_t prompt_chunk = 256;               // tokens of prompts read between two decode steps
+  int64_t prompt_chunk = kPromptChunk;      // tokens of prompts read between two decode steps
   int64_t queue = 256;                      // the most that wait; more are refused
   int64_t cache_memory = int64_t{1} << 28;  // bytes for states of prompts seen before; 0: none
   std::shared_ptr<Turn> turn = {};          // of all engines on one device; null: alone there
@@ -56,16 +58,14 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Throws std::invalid_argument on a request that cannot be met, QueueFull, and Error once the
-  // engine drains.
+  // Throws std::invalid_argument on a request that cannot be met, NoSuchState (state_store.h),
+  // QueueFull, and Error once the engine drains.
   RequestId submit(GenerationRequest request);
   void cancel(RequestId id);  // at the next token boundary; unknown ids are ignored
   void drain();               // takes no more; returns when all have ended
   EngineMetrics metrics() const;
 
  private:
-  struct Scheduler;  // what only the engine's thread touches
-
   void run();
   void admit(Scheduler& scheduler, const std::vector<RequestId>& cancelled,
              std::vector<std::unique_ptr<Sequence>>& ended);

@@ -2,39 +2,51 @@
 // what the caller has been told.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "dofla/core/stopwatch.h"
-#include "dofla/model/transformer.h"
+#include "dofla/serve/prefix_cache.h"
 #include "dofla/serve/request.h"
 
 namespace dofla {
 
 class Sequence {
  public:
-  // Throws std::invalid_argument on a request that cannot be met.
-  Sequence(const Transformer& model, GenerationRequest request);
+  // Goes on from a state, or from nothing where it is null. Throws std::invalid_argument on a
+  // request that cannot be met.
+  Sequence(const Transformer& model, GenerationRequest request,
+           std::shared_ptr<const Snapshot> from);
 
   uint64_t id() const { return id_; }
   void set_id(uint64_t id) { id_ = id; }
   const GenerationRequest& request() const { return request_; }
-  int64_t last() const { return tokens_.back(); }
-  bool reading() const { return read_ < std::ssize(tokens_) && !drawing_; }
+  const Usage& usage() const { return usage_; }
+  const TokenIds& tokens() const { return tokens_; }  // of the state, of the prompt, and drawn
+  int64_t exact_tokens() const;  // that were read from the beginning, a chunk at a time
 
-  // Reads on to the next multiple of `chunk`, or to the end of the prompt. Returns the tokens read.
-  int64_t read(int64_t chunk);
-  DecodeState release() { return std::move(state_); }
+  // Takes up what the model remembers already. Once, before reading.
+  void begin(PrefixCache& cache);
+  bool begun() const { return begun_; }
+  bool reading() const { return read_ < std::ssize(tokens_); }  // of the prompt
+  // Reads on to the next multiple of `chunk` tokens, or to the end. Returns the tokens read.
+  int64_t read(int64_t chunk, PrefixCache& cache);
+  // After reading: the logits of the first token, on the model's device.
+  Tensor first_logits() const;  // [1, V]
+  // The state, as long as the sequence is in no batch, and the hidden state that came with it.
+  const DecodeState& state() const { return state_; }
+  const Tensor& hidden() const { return hidden_; }
+  void forget_state() { state_ = DecodeState({}), hidden_ = Tensor(); }
 
-  // After the prompt: tells its scores, and the first token. Empty: it goes on.
-  std::optional<EndReason> end_prompt();
-  // Draws the next token and tells it. Throws Error where no token can be drawn.
-  std::optional<EndReason> draw(std::span<const float> logits);
-
+  void tell_prompt();
+  // Draws the next token. Different sequences may do so at the same time.
+  void draw(std::span<const float> logits) noexcept;
+  // Tells it. Empty: it goes on. Throws Error where no token could be drawn.
+  std::optional<EndReason> tell();
+  // The end; nothing is told after it.
   void end(EndReason reason);
   void fail(std::exception_ptr error);
-
-  const Usage& usage() const { return usage_; }
 
  private:
   void score(const Tensor& hidden, int64_t first);
@@ -42,13 +54,17 @@ class Sequence {
   const Transformer& model_;
   uint64_t id_ = 0;
   GenerationRequest request_;
+  std::shared_ptr<const Snapshot> from_;
   Sampler sampler_;
-  TokenIds tokens_;  // prompt, then what was drawn
-  int64_t read_ = 0;
-  bool drawing_ = false;
+  TokenIds tokens_;
+  int64_t prompt_begin_ = 0, read_ = 0;
+  bool begun_ = false;
+  bool exact_ = true;  // what was read has the bits that reading from the beginning gives
   DecodeState state_;
   Tensor hidden_;  // [1, C], of the last token read
   std::vector<ServedToken> scored_;
+  ServedToken drawn_;
+  std::exception_ptr broken_;  // instead of a token
   Stopwatch since_;
   Usage usage_;
 };
