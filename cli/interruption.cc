@@ -25,7 +25,8 @@ void handle(int number) {
   const bool on_terminal = ::isatty(STDERR_FILENO) == 1;
   signal_number = number;
   if (command_stops_itself && !stop.exchange(true)) {
-    if (on_terminal) say("\n" + std::string(remark_on_stop) + "\n");
+    const std::string remark = remark_on_stop.load();
+    if (on_terminal && !remark.empty()) say("\n" + remark + "\n");
     return;
   }
   if (on_terminal) say("\n");

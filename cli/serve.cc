@@ -21,7 +21,7 @@ struct ServeArguments {
   std::vector<std::string> aliases;
   std::string chat_template, key_file;
   DeviceOption device;
-  std::optional<int64_t> cache_memory, body;
+  std::optional<int64_t> cache_memory, state_memory, body;
   int64_t answer_seconds = 600, connections = 512;
   EngineOptions engine;
   ServiceOptions service;
@@ -63,6 +63,7 @@ std::vector<std::shared_ptr<ServedModel>> load_models(const ServeArguments& opti
                              .device = options.device.get(),
                              .engine = options.engine};
   each.engine.turn = std::make_shared<Turn>();
+  if (options.state_memory) each.state_memory = *options.state_memory;
   if (options.cache_memory) each.engine.cache_memory = *options.cache_memory;
   std::vector<std::shared_ptr<ServedModel>> models;
   for (size_t i = 0; i < folders.size(); ++i) {
@@ -101,6 +102,8 @@ void add_limits(CLI::App& app, ServeArguments& options) {
   add_memory(app, options.cache_memory,
              "for states of prompts seen before, of each model (left out: 256MB)",
              "--cache-memory");
+  add_memory(app, options.state_memory,
+             "for states kept under names, of each model (left out: 1.07GB)", "--state-memory");
   add_number(app, "--max-tokens", options.service.limits.max_tokens, "tokens of an answer at most",
              "N", whole_from(1))
       ->capture_default_str();
@@ -143,7 +146,7 @@ Command add_serve(CLI::App& program) {
   add_limits(*app, *options);
   app->footer(
       "/v1/completions, /v1/chat/completions, /v1/models, /health, /metrics, /tokenize,\n"
-      "/detokenize, /tokenizer_info; a page at / compares a teacher and its student.\n"
+      "/detokenize, /tokenizer_info, /v1/states; a page at / compares a teacher and its student.\n"
       "SIGTERM or Ctrl-C: what is under way is answered, then the server ends. docs/serve.md.\n\n"
       "Examples:\n"
       "  dofla serve\n"

@@ -97,6 +97,8 @@ void Answer::start() {
     cancel();
     if (dynamic_cast<const QueueFull*>(&error) != nullptr)
       throw ApiError(429, error.what(), {}, "queue_full");
+    if (dynamic_cast<const NoSuchState*>(&error) != nullptr)
+      throw ApiError(404, error.what(), "from_state", "state_not_found");
     if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr)
       throw ApiError(400, error.what(), {}, "invalid_value");
     throw ApiError(503, error.what());

@@ -60,6 +60,7 @@ void HttpConnection::close() {
   disarm(answer_timer_);
   Code ignored;
   socket_.close(ignored);
+  shared_->closed(this);
 }
 
 void HttpConnection::close_if_idle() {

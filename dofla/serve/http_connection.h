@@ -25,6 +25,7 @@ struct HttpShared {
   HttpLimits limits;
   HttpHandlers handlers;
   std::function<void(std::function<void()>)> post;  // to a worker
+  std::function<void(HttpConnection*)> closed;      // it is not open any more
   std::atomic<bool> stopping = false;
 };
 

@@ -39,9 +39,8 @@ struct HttpServer::Impl {
   asio::steady_timer pause{io};
   std::shared_ptr<HttpShared> shared = std::make_shared<HttpShared>();
   asio::thread_pool workers;
-  std::unordered_map<uint64_t, std::weak_ptr<HttpConnection>> connections;
+  std::unordered_map<HttpConnection*, std::shared_ptr<HttpConnection>> connections;  // open ones
   std::atomic<int64_t> open = 0;
-  uint64_t next = 0;
   std::thread thread;
 
   explicit Impl(const HttpOptions& options) : workers(static_cast<size_t>(options.workers)) {}
@@ -74,14 +73,8 @@ struct HttpServer::Impl {
   void welcome(tcp::socket socket) {
     const size_t limit = shared->limits.connections;
     if (connections.size() >= limit + kTurnedAway) return;  // closes it
-    const uint64_t id = next++;
-    auto* made = new HttpConnection(std::move(socket), shared);
-    const std::shared_ptr<HttpConnection> connection(made, [this, id](HttpConnection* last) {
-      delete last;
-      // The last hand on a connection may be a worker's.
-      asio::post(io, [this, id] { open -= static_cast<int64_t>(connections.erase(id)); });
-    });
-    connections.emplace(id, connection);
+    const auto connection = std::make_shared<HttpConnection>(std::move(socket), shared);
+    connections.emplace(connection.get(), connection);
     ++open;
     if (connections.size() > limit) {
       connection->refuse(503, fmt::format("{} clients are connected, as many as may be", limit));
@@ -93,8 +86,7 @@ struct HttpServer::Impl {
   template <class Do>
   void each(const Do& act) {
     std::vector<std::shared_ptr<HttpConnection>> alive;
-    for (const auto& [id, connection] : connections)
-      if (auto one = connection.lock()) alive.push_back(std::move(one));
+    for (const auto& [key, connection] : connections) alive.push_back(connection);
     for (const auto& one : alive) act(*one);
   }
 };
@@ -106,6 +98,9 @@ HttpServer::HttpServer(const HttpOptions& options, HttpHandlers handlers)
   impl.shared->handlers = std::move(handlers);
   impl.shared->post = [&impl](std::function<void()> work) {
     asio::post(impl.workers, std::move(work));
+  };
+  impl.shared->closed = [&impl](HttpConnection* connection) {
+    impl.open -= static_cast<int64_t>(impl.connections.erase(connection));
   };
   impl.listen(options);
   impl.accept();

@@ -59,7 +59,10 @@ ServedModel::ServedModel(const fs::path& folder, const ServedModelOptions& optio
   state_bytes_ = sequence_bytes(features, model_.config(), 0);
   bytes_per_token_ = sequence_bytes(features, model_.config(), 1) - state_bytes_;
   find_chat_template(folder, options.chat_template);
-  engine_ = std::make_unique<Engine>(model_, options.engine);
+  EngineOptions engine = options.engine;
+  states_ = std::make_shared<StateStore>(model_, fingerprint_of(checkpoint), options.state_memory);
+  engine.states = states_;
+  engine_ = std::make_unique<Engine>(model_, engine);
 }
 
 void ServedModel::find_chat_template(const fs::path& folder, const std::string& name) {

@@ -11,6 +11,7 @@
 #include "dofla/serve/api_request.h"
 #include "dofla/serve/chat_template.h"
 #include "dofla/serve/engine.h"
+#include "dofla/serve/state_store.h"
 #include "dofla/serve/token_texts.h"
 
 namespace dofla {
@@ -20,6 +21,7 @@ struct ServedModelOptions {
   std::string chat_template = {};  // its name; empty: what the folder says
   Device device = {};
   EngineOptions engine = {};
+  int64_t state_memory = int64_t{1} << 30;  // bytes of named states
 };
 
 class ServedModel {
@@ -32,6 +34,7 @@ class ServedModel {
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const TokenTexts& texts() const { return texts_; }
   Engine& engine() const { return *engine_; }
+  StateStore& states() const { return *states_; }
 
   // Throw ApiError on a prompt that the model cannot take.
   TokenIds prompt_ids(const Prompt& prompt, bool may_be_empty) const;
@@ -62,6 +65,7 @@ class ServedModel {
   std::optional<int64_t> end_of_turn_;
   std::string kind_;
   int64_t state_bytes_ = 0, bytes_per_token_ = 0;
+  std::shared_ptr<StateStore> states_;
   std::unique_ptr<Engine> engine_;
 };
 

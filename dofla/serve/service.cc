@@ -1,5 +1,6 @@
 #include "dofla/serve/service.h"
 
+#include <charconv>
 #include <utility>
 
 #include "dofla/core/error.h"
@@ -26,6 +27,19 @@ HttpResponse error_response(const ApiError& error) {
 
 }  // namespace
 
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* end = text.data() + std::min(i + 3, text.size());
+    const bool escape = text[i] == '%' && end - text.data() == static_cast<ptrdiff_t>(i + 3) &&
+                        std::from_chars(text.data() + i + 1, end, byte, 16).ptr == end;
+    out += escape ? static_cast<char>(byte) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
+}
+
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> routes = {
       {"GET", "/", &Service::page},
@@ -40,6 +54,11 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/tokenize", &Service::tokenize},
       {"POST", "/detokenize", &Service::detokenize},
       {"GET", "/tokenizer_info", &Service::tokenizer_info},
+      {"GET", "/v1/states", &Service::list_states},
+      {"POST", "/v1/states", &Service::fork_state},
+      {"GET", "/v1/states/", &Service::fetch_state},
+      {"PUT", "/v1/states/", &Service::bring_state},
+      {"DELETE", "/v1/states/", &Service::remove_state},
   };
   return routes;
 }
@@ -106,7 +125,7 @@ void Service::dispatch(Call call) {
         below ? path.starts_with(pattern) && path.size() > pattern.size() : path == pattern;
     if (!matches) continue;
     if (method == route.method) {
-      if (below) call.rest = path.substr(pattern.size());
+      if (below) call.rest = percent_decoded(path.substr(pattern.size()));
       return (this->*route.handler)(call);
     }
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);

@@ -33,7 +33,7 @@ class Service {
   struct Call {
     HttpRequest request;
     HttpReply reply;
-    std::string rest;  // of the path, where a route ends with /
+    std::string rest;  // of the path, decoded, where a route ends with /
   };
   using Handler = void (Service::*)(const Call& call);
   struct Route {
@@ -57,6 +57,12 @@ class Service {
   void tokenize(const Call& call);
   void detokenize(const Call& call);
   void tokenizer_info(const Call& call);
+  void list_states(const Call& call);
+  void fork_state(const Call& call);
+  void fetch_state(const Call& call);
+  void bring_state(const Call& call);
+  void remove_state(const Call& call);
+  static void send_state(const Call& call, const ServedModel& owner, const std::string& name);
 
   std::shared_ptr<ServedModel> model(const std::string& id) const;
 
@@ -64,5 +70,8 @@ class Service {
   const ServiceOptions options_;
   std::unique_ptr<HttpServer> server_;
 };
+
+// %20 and the like as the bytes that they stand for.
+std::string percent_decoded(std::string_view text);
 
 }  // namespace dofla

@@ -74,7 +74,8 @@ class HttpServerTest : public testing::Test {
       return HttpResponse{.status = 401, .body = "closed"};
     };
     handlers.handle = handle ? handle : [](const HttpRequest& request, const HttpReply& reply) {
-      reply.send({.body = request.method + request.path + "?" + request.query + ":" + request.body});
+      reply.send(
+          {.body = request.method + request.path + "?" + request.query + ":" + request.body});
     };
     handlers.error = [](int status, const std::string& message) {
       return HttpResponse{.status = status, .body = "{" + message + "}"};
@@ -98,7 +99,8 @@ TEST_F(HttpServerTest, AnswersOneRequestAfterAnotherOnAConnection) {
   client.send(kGet);
   EXPECT_THAT(client.receive("GET/?:"), HasSubstr("Content-Length: 6\r\n"));
   // Several at once are answered in their order.
-  client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+  client.send(
+      "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
   const std::string both = client.receive();
   EXPECT_LT(both.find("GET/1?:"), both.find("GET/2?:"));
 }
@@ -126,8 +128,8 @@ TEST_F(HttpServerTest, WhatIsTooLongHasItsStatus) {
   EXPECT_THAT(ask(post + "Transfer-Encoding: chunked\r\n\r\nff\r\n" + std::string(300, 'x')),
               StartsWith("HTTP/1.1 413 "));
   // A body that nobody reads does not take the answer away.
-  const std::string refused =
-      ask("POST /closed HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'x'));
+  const std::string refused = ask(
+      "POST /closed HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'x'));
   EXPECT_THAT(refused, StartsWith("HTTP/1.1 401 "));
   EXPECT_THAT(refused, HasSubstr("closed"));
 }
@@ -191,7 +193,8 @@ TEST_F(HttpServerTest, StreamsInChunks) {
   });
   const std::string answer = ask("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(answer, HasSubstr("Transfer-Encoding: chunked\r\n"));
-  EXPECT_THAT(answer, testing::EndsWith("\r\n\r\n3\r\none\r\n12\r\ntwotwotwotwotwotwo\r\n0\r\n\r\n"));
+  EXPECT_THAT(answer,
+              testing::EndsWith("\r\n\r\n3\r\none\r\n12\r\ntwotwotwotwotwotwo\r\n0\r\n\r\n"));
   EXPECT_THAT(ask("GET / HTTP/1.0\r\n\r\n"), testing::EndsWith("\r\n\r\nonetwotwotwotwotwotwo"));
 }
 

@@ -141,6 +141,35 @@ class Answers(unittest.TestCase):
         self.assertEqual(status, 200)
         self.assertIn("<title>dofla serve</title>", page)
 
+    def test_states(self):
+        path = "/v1/completions"
+        whole = self.complete(max_tokens=20, temperature=0)["choices"][0]["text"]
+        ids = self.server.answer("/tokenize", {"prompt": PROMPT})["tokens"]
+        self.complete(prompt=ids[:3], max_tokens=0, keep_state="first")
+        self.assertEqual([(state["id"], state["tokens"]) for state in self.server.answer("/v1/states")["data"]],
+                         [("first", 3)])
+        forked = self.server.answer("/v1/states", {"from": "first", "name": "second"})
+        self.assertEqual((forked["id"], forked["tokens"]), ("second", 3))
+        again = self.complete(prompt=ids[3:], from_state="second", max_tokens=20, temperature=0)
+        self.assertEqual(again["choices"][0]["text"], whole)
+        connection = self.server.connect()
+        connection.request("GET", "/v1/states/first?model=stories260K")
+        saved = connection.getresponse().read()
+        connection.close()
+        self.assertEqual(self.server.ask("/v1/states/first", method="DELETE")[0], 200)
+        self.refused(path, {"prompt": [5], "from_state": "first"}, 404, "first", "from_state")
+        self.assertEqual(self.server.ask("/v1/states/third", saved, method="PUT")[0], 200)
+        back = self.complete(prompt=ids[3:], from_state="third", max_tokens=20, temperature=0)
+        self.assertEqual(back["choices"][0]["text"], whole)
+        damaged = saved[:-10] + bytes([saved[-10] ^ 1]) + saved[-9:]
+        for name, content, status in (("fourth", damaged, 400), ("fourth", b"nonsense", 400),
+                                      ("..%2Fpasswd", saved, 400), ("a%20b", saved, 400)):
+            self.assertEqual(self.server.ask(f"/v1/states/{name}", content, method="PUT")[0], status)
+        self.assertEqual(self.server.ask("/v1/states/nothing")[0], 404)
+        self.refused("/v1/states", {"name": "a"}, 400, "keep_state", "from")
+        for name in ("second", "third"):
+            self.assertEqual(self.server.ask(f"/v1/states/{name}", method="DELETE")[0], 200)
+
     def test_what_is_wrong_is_named(self):
         path = "/v1/completions"
         self.refused(path, "nonsense", 400, "not valid JSON")
