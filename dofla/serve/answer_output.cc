@@ -59,6 +59,7 @@ void Answer::send_events() {
     if (choice.sent || !news) continue;
     OrderedJson event = envelope(".chunk");
     event["choices"] = OrderedJson::array({choice_json(i)});
+    if (question_.options.continuous_usage) event["usage"] = usage();
     events += to_event(event);
     choice.sent = !choice.finish_reason.empty();
   }

@@ -128,6 +128,7 @@ AnswerOptions parse_options(const Json& body, const RequestLimits& limits) {
     if (!options->is_object())
       refuse("stream_options", "expected an object, found {}", excerpt(*options));
     out.include_usage = flag_field(*options, "include_usage", false);
+    out.continuous_usage = flag_field(*options, "continuous_usage_stats", false);
   }
   out.ignore_end = flag_field(body, "ignore_eos", false);
   out.from_state = text_field(body, "from_state").value_or("");

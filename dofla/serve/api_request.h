@@ -35,7 +35,8 @@ struct AnswerOptions {
   std::vector<std::string> stop;
   std::optional<int64_t> top_logprobs;  // so many alternatives; empty: no log-probabilities
   bool stream = false;
-  bool include_usage = false;  // in the stream's last event
+  bool include_usage = false;     // in the stream's last event
+  bool continuous_usage = false;  // in every event
   bool ignore_end = false;     // go on after the end-of-text token
   std::string from_state, keep_state;
 };

@@ -91,58 +91,62 @@ function messagesFor(index) {
   }));
 }
 
-async function answer(target, index, signal) {
-  const body = { model: target.model.id, stream: true, stream_options: { include_usage: true },
-                 ...sampling() };
-  if (chatting()) body.messages = messagesFor(index); else body.prompt = $("prompt").value;
+function showFacts(target, usage, start, first) {
+  const seconds = (performance.now() - first) / 1000;
+  const count = usage.completion_tokens;
+  target.promptTokens = usage.prompt_tokens;
+  target.tokens = usage.total_tokens;
+  target.facts.textContent = count + " tokens, " +
+    (seconds > 0 ? (Math.max(0, count - 1) / seconds).toFixed(1) : "0") + " tokens/s, first after " +
+    Math.round(first - start) + " ms; memory " + bytes(memoryOf(target.model, target.tokens));
+}
+
+async function answer(target, targets, signal) {
+  const body = { model: target.model.id, stream: true, ...sampling(),
+                 stream_options: { include_usage: true, continuous_usage_stats: true } };
+  if (chatting()) body.messages = messagesFor(target.index); else body.prompt = $("prompt").value;
   if (!chatting()) target.text.append(element("span", "said", body.prompt));
   const written = document.createTextNode("");
   target.text.append(written);
-  let first = 0, pieces = 0;
   const start = performance.now();
+  let first = 0;
   const reply = await ask(chatting() ? "/v1/chat/completions" : "/v1/completions", body, signal);
   for await (const event of events(reply)) {
     if (event.error) throw new Error(event.error.message);
-    if (event.usage) {
-      const seconds = (performance.now() - (first || start)) / 1000;
-      const count = event.usage.completion_tokens;
-      target.promptTokens = event.usage.prompt_tokens;
-      target.tokens = event.usage.total_tokens;
-      target.facts.textContent = count + " tokens, " +
-        (seconds > 0 ? (Math.max(0, count - 1) / seconds).toFixed(1) : "0") + " tokens/s, first after " +
-        Math.round((first || start) - start) + " ms; memory " +
-        bytes(memoryOf(target.model, target.tokens));
-    }
+    first = first || performance.now();
+    showFacts(target, event.usage, start, first);
+    drawMemory(targets);
     for (const choice of event.choices) {
       const piece = choice.delta ? choice.delta.content || "" : choice.text;
-      if (piece && !first) first = performance.now();
-      pieces += piece ? 1 : 0;
       target.answer += piece;
       written.appendData(piece);
     }
   }
 }
 
-async function idsOf(target, index, signal) {
+async function idsOf(target, signal) {
   const tokenize = async (what) =>
     (await (await ask("/tokenize", { model: target.model.id, ...what }, signal)).json()).tokens;
   if (!chatting()) {
     const ids = await tokenize({ prompt: $("prompt").value + target.answer });
     return [ids, Math.min(target.promptTokens, ids.length)];
   }
-  const asked = await tokenize({ messages: messagesFor(index) });
+  const asked = await tokenize({ messages: messagesFor(target.index) });
   const said = await tokenize({ prompt: target.answer, add_special_tokens: false });
   return [[...asked, ...said], asked.length];
 }
 
 // How two models see the same tokens.
-async function compare(target, pair, index, signal) {
-  const [ids, begin] = await idsOf(target, index, signal);
+async function compare(target, pair, signal) {
+  const [ids, begin] = await idsOf(target, signal);
   if (ids.length < 2) return;
-  const views = await Promise.all(pair.map(async (model) => {
+  const choices = await Promise.all(pair.map(async (model) => {
     const body = { model: model.id, prompt: ids, echo: true, logprobs: 5, max_tokens: 0 };
-    return (await (await ask("/v1/completions", body, signal)).json()).choices[0].logprobs;
+    return (await (await ask("/v1/completions", body, signal)).json()).choices[0];
   }));
+  const text = Array.from(choices[0].text); // offsets count characters
+  const views = choices.map((choice) => choice.logprobs);
+  const offsets = views[0].text_offset;
   target.text.replaceChildren();
   if (!chatting()) target.text.append(element("span", "said", $("prompt").value));
   let apart = 0, count = 0;
@@ -151,7 +155,8 @@ async function compare(target, pair, index, signal) {
     const difference = a === null || b === null ? 0 : Math.abs(a - b);
     apart += difference;
     count += 1;
-    const token = element("span", "token d" + level(difference), views[0].tokens[i]);
+    const shown = text.slice(offsets[i], offsets[i + 1]).join(""); // to the end after the last
+    const token = element("span", "token d" + level(difference), shown);
     token.tabIndex = 0;
     token.dataset.difference = difference.toFixed(4);
     const show = () => explain(views[0].tokens[i], pair, views.map((view) => ({
@@ -207,12 +212,11 @@ async function go() {
   $("detail").textContent = "";
   $("answers").replaceChildren();
   if (chatting()) conversation.push({ role: "user", content: $("prompt").value });
-  const targets = pair.map(box);
+  const targets = pair.map((model, index) => ({ ...box(model), index }));
   try {
-    await Promise.all(targets.map((target, i) => answer(target, i, stopper.signal)));
-    drawMemory(targets);
+    await Promise.all(targets.map((target) => answer(target, targets, stopper.signal)));
     if (pair.length === 2) {
-      await Promise.all(targets.map((target, i) => compare(target, pair, i, stopper.signal)));
+      await Promise.all(targets.map((target) => compare(target, pair, stopper.signal)));
       $("legend").hidden = false;
     }
   } catch (error) {

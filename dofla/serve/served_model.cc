@@ -54,7 +54,8 @@ ServedModel::ServedModel(const fs::path& folder, const ServedModelOptions& optio
   kind_ = "softmax";
   if (is_linear(checkpoint)) {
     features = load_features(checkpoint);
-    kind_ = growing_layers(features, model_.config()) > 0 ? "partly linear" : "linear";
+    kind_ = features.exact.empty() ? "linear" : "hybrid";
+    if (growing_layers(features, model_.config()) > 0) kind_ = "partly " + kind_;
   }
   state_bytes_ = sequence_bytes(features, model_.config(), 0);
   bytes_per_token_ = sequence_bytes(features, model_.config(), 1) - state_bytes_;

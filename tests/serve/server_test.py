@@ -53,6 +53,13 @@ class Answers(unittest.TestCase):
             self.assertEqual("".join(event["choices"][0]["text"] for event in events), wanted["text"])
             self.assertEqual([event["choices"][0]["finish_reason"] for event in events][-1], "length")
 
+    def test_usage_as_it_grows(self):
+        events = self.server.events("/v1/completions", {"prompt": PROMPT, "max_tokens": 30, "stream_options": {
+            "include_usage": True, "continuous_usage_stats": True}})
+        counts = [event["usage"]["completion_tokens"] for event in events]
+        self.assertEqual(counts, sorted(counts))
+        self.assertEqual(counts[-1], 30)
+
     def test_prompts_are_text_ids_and_lists_of_both(self):
         ids = self.server.answer("/tokenize", {"prompt": PROMPT})["tokens"]
         one = self.complete(max_tokens=8, temperature=0)["choices"][0]["text"]
