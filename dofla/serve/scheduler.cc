@@ -168,10 +168,20 @@ void Scheduler::decode() {
 }
 
 void Scheduler::draw(const Tensor& logits) {
-  const Tensor here = logits.to(Device());
+  if (logits.device().is_cuda()) {
+    std::vector<TokenDraw> draws;
+    draws.reserve(decoding_.size());
+    for (const auto& sequence : decoding_) draws.push_back(sequence->next_draw());
+    const std::vector<int64_t> ids = draw_tokens(logits, draws);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      decoding_[i]->take(ids[i], logits.slice(row, row + 1));
+    }
+    return;
+  }
   parallel_for(std::ssize(decoding_), [&](int64_t i) {
     const auto row = static_cast<size_t>(i);
-    decoding_[row]->draw(row_of(here, row));
+    decoding_[row]->draw(row_of(logits, row));
   });
 }
 

@@ -129,6 +129,19 @@ void Sequence::draw(std::span<const float> logits) noexcept {
   }
 }
 
+void Sequence::take(int64_t id, const Tensor& logits) noexcept {
+  try {
+    drawn_ = {.id = id, .logprob = {}, .top = {}};
+    if (id >= 0 && !request_.top_logprobs) return;
+    const Tensor here = logits.to(Device());
+    const std::span<const float> row(here.data<float>(), static_cast<size_t>(here.count()));
+    likeliest_token(row);  // throws where no token can be drawn
+    drawn_ = score_token(id, row, request_.top_logprobs.value_or(0));
+  } catch (...) {
+    broken_ = std::current_exception();
+  }
+}
+
 std::optional<EndReason> Sequence::tell() {
   if (broken_) std::rethrow_exception(broken_);
   tokens_.push_back(drawn_.id);

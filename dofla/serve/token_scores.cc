@@ -1,6 +1,7 @@
 #include "dofla/serve/token_scores.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "dofla/ops/sampling.h"
 
@@ -8,6 +9,7 @@ namespace dofla {
 
 ServedToken score_token(int64_t id, std::span<const float> logits, int64_t top) {
   const double total = log_sum_exp(logits);
+  if (!std::isfinite(total)) likeliest_token(logits);  // throws, and says why
   const auto logprob = [&](int64_t token) {
     return static_cast<float>(double{logits[static_cast<size_t>(token)]} - total);
   };

@@ -8,7 +8,7 @@
 namespace dofla {
 
 // With its log-probability among all tokens, and the `top` likeliest ones. The same token has the
-// same float in both places.
+// same float in both places. Throws Error as likeliest_token does (ops/sampling.h).
 ServedToken score_token(int64_t id, std::span<const float> logits, int64_t top);
 
 }  // namespace dofla

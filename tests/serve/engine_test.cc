@@ -221,7 +221,7 @@ TEST(Engine, EndsWithTheContext) {
 }
 
 TEST(Engine, EndsWithTheTextWhereItIsToldTo) {
-  const Checkpoint checkpoint(test::fixtures() / "gpt2");
+  const Checkpoint checkpoint(test::fixtures() / "llama");
   const Transformer model(checkpoint);
   ASSERT_TRUE(model.config().end_of_text.has_value());
   Engine engine(model);
