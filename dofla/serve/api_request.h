@@ -37,7 +37,7 @@ struct AnswerOptions {
   bool stream = false;
   bool include_usage = false;     // in the stream's last event
   bool continuous_usage = false;  // in every event
-  bool ignore_end = false;     // go on after the end-of-text token
+  bool ignore_end = false;        // go on after the end-of-text token
   std::string from_state, keep_state;
 };
 
