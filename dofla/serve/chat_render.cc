@@ -5,7 +5,7 @@
 namespace dofla {
 namespace {
 
-using Turn = ChatTemplate::Turn;
+using Marks = ChatTemplate::Marks;
 
 std::string trimmed(std::string_view text) {
   const auto is_space = [&](size_t at) {
@@ -52,7 +52,7 @@ std::vector<TextPiece> render_chat(const ChatTemplate& format,
   if (format.alternates) require_alternation(format, turns);
 
   std::vector<TextPiece> out = {{format.begin, true}};
-  const auto add = [&](const Turn& turn, const std::string& content) {
+  const auto add = [&](const Marks& turn, const std::string& content) {
     out.push_back({turn.open, true});
     out.push_back({content, false});
     out.push_back({turn.close, true});

@@ -8,12 +8,12 @@
 namespace dofla {
 namespace {
 
-using Turn = ChatTemplate::Turn;
+using Marks = ChatTemplate::Marks;
 
 ChatTemplate chatml() {
   ChatTemplate out = {.name = "chatml"};
   const auto turn = [](const char* role) {
-    return Turn{fmt::format("<|im_start|>{}\n", role), "<|im_end|>\n"};
+    return Marks{fmt::format("<|im_start|>{}\n", role), "<|im_end|>\n"};
   };
   out.system = turn("system");
   out.user = turn("user");
@@ -26,7 +26,7 @@ ChatTemplate chatml() {
 ChatTemplate llama3(const ChatTokens& tokens) {
   ChatTemplate out = {.name = "llama3", .begin = tokens.begin_of_text};
   const auto turn = [](const char* role) {
-    return Turn{fmt::format("<|start_header_id|>{}<|end_header_id|>\n\n", role), "<|eot_id|>"};
+    return Marks{fmt::format("<|start_header_id|>{}<|end_header_id|>\n\n", role), "<|eot_id|>"};
   };
   out.system = turn("system");
   out.user = turn("user");
@@ -177,7 +177,7 @@ std::optional<ChatTemplate> recognise_zephyr(std::string_view text, const ChatTo
   // A line break behind an expression is part of the result.
   const bool breaks = has(text, "eos_token}}\n") || has(text, "eos_token+'\n'}}");
   if (!breaks)
-    for (Turn* turn : {&out.system, &out.user, &out.assistant}) turn->close.pop_back();
+    for (Marks* turn : {&out.system, &out.user, &out.assistant}) turn->close.pop_back();
   if (!has(text, "'<|assistant|>'}}\n") && !has(text, "{{'<|assistant|>\n'}}"))
     out.answer = "<|assistant|>";
   return out;

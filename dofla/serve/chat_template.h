@@ -18,14 +18,14 @@ struct ChatMessage {
 };
 
 struct ChatTemplate {
-  struct Turn {
+  struct Marks {
     std::string open, close;  // markup around a message
   };
   enum class System { kTurn, kFirstUser, kLastUser, kRefused };
 
   std::string name = {};
   std::string begin = {};  // before the first message
-  Turn system = {}, user = {}, assistant = {};
+  Marks system = {}, user = {}, assistant = {};
   std::string answer = {};                         // opens the answer
   std::string end = {};                            // closes it: the model is to stop there
   System place = System::kTurn;                    // where a system message stands
