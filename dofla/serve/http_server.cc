@@ -41,6 +41,7 @@ struct HttpServer::Impl {
   asio::thread_pool workers;
   std::unordered_map<HttpConnection*, std::shared_ptr<HttpConnection>> connections;  // open ones
   std::atomic<int64_t> open = 0;
+  uint16_t port = 0;
   std::thread thread;
 
   explicit Impl(const HttpOptions& options) : workers(static_cast<size_t>(options.workers)) {}
@@ -52,6 +53,7 @@ struct HttpServer::Impl {
       acceptor.set_option(tcp::acceptor::reuse_address(true));
       acceptor.bind(endpoint);
       acceptor.listen();
+      port = acceptor.local_endpoint().port();
     } catch (const boost::system::system_error& error) {
       fail("{}:{}: cannot listen there: {}; choose another --port or --host", options.host,
            options.port, error.code().message());
@@ -116,7 +118,7 @@ HttpServer::~HttpServer() {
 }
 
 uint16_t HttpServer::port() const {
-  return impl_->acceptor.local_endpoint().port();
+  return impl_->port;
 }
 
 int64_t HttpServer::connections() const {
