@@ -27,4 +27,4 @@ unset GTEST_TOTAL_SHARDS
 cmake --preset release -DDOFLA_TESTS=ON >/dev/null
 cmake --build --preset release --target dofla_threaded_tests
 OMP_NUM_THREADS=1 build/release/tests/dofla_threaded_tests --gtest_brief=1 \
-  --gtest_filter='EngineScheduling.*:Turn.*:Engine.*:*/States.*:HttpServerTest.*'
+  --gtest_filter='EngineScheduling.*:Turn.*:Engine.*:*/States.*:HttpServerTest.*:Service*'
