@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <future>
 #include <thread>
 
@@ -72,12 +73,18 @@ class Streams {
   }
 
   Engine& engine() { return engine_; }
-  double tokens_per_second(double seconds) const {
+  // Of time, and of processor time, which other programs disturb less.
+  struct Rate {
+    double tokens, tokens_per_processor;
+  };
+  Rate measure(double seconds) const {
     const int64_t before = engine_.metrics().generated_tokens;
+    const std::clock_t used = std::clock();
     const Stopwatch watch;
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    const int64_t made = engine_.metrics().generated_tokens - before;
-    return static_cast<double>(made) / watch.seconds();
+    const auto made = static_cast<double>(engine_.metrics().generated_tokens - before);
+    return {made / watch.seconds(),
+            made * CLOCKS_PER_SEC / static_cast<double>(std::clock() - used)};
   }
 
  private:
@@ -125,11 +132,12 @@ void measure(const std::string& name, const Transformer& model, const Options& o
     double one = 0;
     for (const int64_t count : options.streams) {
       Streams streams(model, count, sampler);
-      streams.tokens_per_second(options.seconds / 4);
-      const double rate = streams.tokens_per_second(options.seconds);
+      streams.measure(options.seconds / 4);
+      const auto [rate, per_processor] = streams.measure(options.seconds);
       if (count == 1) one = rate;
-      fmt::print("{:8} {:10} {:5} streams {:10.0f} tokens/s", name, how, count, rate);
-      if (one > 0 && count > 1) fmt::print(" {:6.1f} x one", rate / one);
+      fmt::print("{:8} {:10} {:5} streams {:10.0f} tokens/s, {:7.0f} a processor second", name, how,
+                 count, rate, per_processor);
+      if (one > 0 && count > 1) fmt::print(", {:.1f} x one stream", rate / one);
       if (count == 64)
         fmt::print(", {} tokens to the first: {:.1f} ms", prompt,
                    first_token(model, streams.engine(), prompt));

@@ -1,6 +1,7 @@
 #include "dofla/serve/engine.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "dofla/serve/scheduler.h"
@@ -85,36 +86,41 @@ void Engine::publish(const Scheduler& scheduler) {
 }
 
 void Engine::run() {
-  Scheduler scheduler(model_, options_);
+  const auto take_turn = [&] {
+    return options_.turn ? std::unique_lock(*options_.turn) : std::unique_lock<Turn>();
+  };
+  std::optional<Scheduler> scheduler(std::in_place, model_, options_);
   for (bool stopping = false; !stopping;) {
     std::vector<std::unique_ptr<Sequence>> ended;
     std::vector<RequestId> cancelled;
     {
       std::unique_lock held(mutex_);
-      publish(scheduler);
+      publish(*scheduler);
       changed_.notify_all();  // those that drain
       changed_.wait(held, [&] {
-        return stopping_ || !waiting_.empty() || !cancelled_.empty() || scheduler.running() > 0;
+        return stopping_ || !waiting_.empty() || !cancelled_.empty() || scheduler->running() > 0;
       });
       stopping = stopping_;
       cancelled = std::exchange(cancelled_, {});
-      admit(scheduler, cancelled, ended);
-      publish(scheduler);
+      admit(*scheduler, cancelled, ended);
+      publish(*scheduler);
     }
+    const std::unique_lock<Turn> turn = take_turn();
     const EndReason reason = stopping ? EndReason::kShutdown : EndReason::kCancelled;
-    for (const auto& sequence : ended) scheduler.end(*sequence, reason);
+    for (const auto& sequence : ended) scheduler->end(*sequence, reason);
     if (stopping || !cancelled.empty())
-      scheduler.end(reason, [&](const Sequence& sequence) {
+      scheduler->end(reason, [&](const Sequence& sequence) {
         return stopping || std::ranges::find(cancelled, sequence.id()) != cancelled.end();
       });
-    if (scheduler.running() == 0) continue;
-    std::unique_lock<Turn> turn;
-    if (options_.turn) turn = std::unique_lock(*options_.turn);
-    scheduler.step();
+    if (scheduler->running() > 0) scheduler->step();
   }
-  const std::lock_guard held(mutex_);
-  publish(scheduler);
-  changed_.notify_all();
+  {
+    const std::lock_guard held(mutex_);
+    publish(*scheduler);
+    changed_.notify_all();
+  }
+  const std::unique_lock<Turn> turn = take_turn();
+  scheduler.reset();  // gives the device's memory back
 }
 
 }  // namespace dofla

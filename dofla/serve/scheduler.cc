@@ -92,19 +92,46 @@ void Scheduler::remember(const Sequence& sequence, const std::function<DecodeSta
 void Scheduler::read_prompts() {
   if (reading_.empty()) return;
   const Stopwatch watch;
-  for (int64_t left = options_.prompt_chunk; !reading_.empty() && left > 0;) read_one(left);
+  const auto ready = [&] { return !reading_.empty() && !reading_.front()->reading(); };
+  for (int64_t left = options_.prompt_chunk; ready() || (!reading_.empty() && left > 0);) {
+    if (model_.device().is_cuda() && !ready()) read_alike(left);
+    read_one(left);
+  }
   metrics_.prompt_seconds += watch.seconds();
+}
+
+void Scheduler::begin(Sequence& sequence) {
+  if (sequence.begun()) return;
+  sequence.begin(cache_);
+  metrics_.cached_tokens += sequence.usage().cached_tokens;
+  metrics_.cache_hits += sequence.usage().cached_tokens > 0 ? 1 : 0;
+}
+
+// Short prompts as long as the first one, together with it.
+void Scheduler::read_alike(int64_t& left) {
+  const auto length = [](const Sequence& sequence) { return std::ssize(sequence.tokens()); };
+  const int64_t tokens = length(*reading_.front());
+  std::vector<Sequence*> alike;
+  for (const auto& sequence : reading_) {
+    if ((std::ssize(alike) + 1) * tokens > options_.prompt_chunk) break;
+    if (length(*sequence) == tokens && sequence->whole() && !cache_.find(sequence->tokens()))
+      alike.push_back(sequence.get());
+  }
+  if (alike.size() < 2) return;
+  try {
+    Sequence::read_together(alike, cache_);
+  } catch (const std::exception&) {
+    return;  // each is read by itself then, and told what is wrong
+  }
+  left -= std::ssize(alike) * tokens;
+  metrics_.prompt_tokens += std::ssize(alike) * tokens;
 }
 
 void Scheduler::read_one(int64_t& left) {
   std::unique_ptr<Sequence> sequence = std::move(reading_.front());
   reading_.pop_front();
   const bool alive = goes_on(*sequence, [&]() -> std::optional<EndReason> {
-    if (!sequence->begun()) {
-      sequence->begin(cache_);
-      metrics_.cached_tokens += sequence->usage().cached_tokens;
-      metrics_.cache_hits += sequence->usage().cached_tokens > 0 ? 1 : 0;
-    }
+    begin(*sequence);
     if (sequence->reading()) {
       const int64_t tokens = sequence->read(options_.prompt_chunk, cache_);
       left -= tokens;
@@ -114,7 +141,7 @@ void Scheduler::read_one(int64_t& left) {
     sequence->tell_prompt();
     std::optional<EndReason> reason = EndReason::kMaxTokens;
     if (sequence->request().max_tokens > 0) {
-      sequence->draw(row_of(sequence->first_logits().to(Device()), 0));
+      draw(sequence->first_logits(), {&sequence, 1});
       reason = sequence->tell();
       ++metrics_.generated_tokens;
     }
@@ -140,7 +167,7 @@ void Scheduler::decode() {
     std::vector<int64_t> ids;
     ids.reserve(decoding_.size());
     for (const auto& sequence : decoding_) ids.push_back(sequence->tokens().back());
-    draw(batch_.step(ids));
+    draw(batch_.step(ids), decoding_);
   } catch (...) {  // nobody knows what is in the states now
     for (const auto& sequence : decoding_) sequence->fail(std::current_exception());
     metrics_.requests += std::ssize(decoding_);
@@ -167,22 +194,22 @@ void Scheduler::decode() {
   metrics_.decode_seconds += watch.seconds();
 }
 
-void Scheduler::draw(const Tensor& logits) {
-  if (logits.device().is_cuda()) {
-    std::vector<TokenDraw> draws;
-    draws.reserve(decoding_.size());
-    for (const auto& sequence : decoding_) draws.push_back(sequence->next_draw());
-    const std::vector<int64_t> ids = draw_tokens(logits, draws);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const auto row = static_cast<int64_t>(i);
-      decoding_[i]->take(ids[i], logits.slice(row, row + 1));
-    }
+void Scheduler::draw(const Tensor& logits, std::span<const std::unique_ptr<Sequence>> sequences) {
+  if (!logits.device().is_cuda()) {
+    parallel_for(std::ssize(sequences), [&](int64_t i) {
+      const auto row = static_cast<size_t>(i);
+      sequences[row]->draw(row_of(logits, row));
+    });
     return;
   }
-  parallel_for(std::ssize(decoding_), [&](int64_t i) {
-    const auto row = static_cast<size_t>(i);
-    decoding_[row]->draw(row_of(logits, row));
-  });
+  std::vector<TokenDraw> draws;
+  draws.reserve(sequences.size());
+  for (const auto& sequence : sequences) draws.push_back(sequence->next_draw());
+  const std::vector<int64_t> ids = draw_tokens(logits, draws);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    sequences[i]->take(ids[i], logits.slice(row, row + 1));
+  }
 }
 
 }  // namespace dofla

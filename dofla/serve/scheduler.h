@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "dofla/serve/batch.h"
@@ -28,9 +29,13 @@ class Scheduler {
 
  private:
   void read_prompts();
+  void begin(Sequence& sequence);
+  void read_alike(int64_t& left);
   void read_one(int64_t& left);
   void decode();
-  void draw(const Tensor& logits);  // [B or more, V]
+  // A token of every sequence.
+  void draw(const Tensor& logits,  // [B or more, V]
+            std::span<const std::unique_ptr<Sequence>> sequences);
   void leave(size_t index);
 
   // Calls a sequence to its end where `work` returns a reason or throws. Whether it goes on.

@@ -83,11 +83,34 @@ int64_t Sequence::read(int64_t chunk, PrefixCache& cache) {
   const Tensor hidden = all.reshape({count, all.size(2)});
   hidden_ = hidden.slice(count - 1, count).clone();
   if (request_.score_prompt) score(hidden, begin);
-  if (exact_ && cache.wants_prompt(read_, length))
+  keep_prompt(cache);
+  return count;
+}
+
+void Sequence::keep_prompt(PrefixCache& cache) const {
+  if (exact_ && cache.wants_prompt(read_, std::ssize(tokens_)))
     cache.keep_prompt({.tokens = {tokens_.begin(), tokens_.begin() + read_},
                        .state = copy_of(model_, state_, 0, read_),
                        .hidden = hidden_});
-  return count;
+}
+
+void Sequence::read_together(const std::vector<Sequence*>& sequences, PrefixCache& cache) {
+  const Transformer& model = sequences.front()->model_;
+  const int64_t count = std::ssize(sequences), length = std::ssize(sequences.front()->tokens_);
+  Tensor ids({count, length}, DType::kI64);
+  for (int64_t i = 0; i < count; ++i)
+    std::ranges::copy(sequences[static_cast<size_t>(i)]->tokens_, ids.data<int64_t>() + i * length);
+  DecodeState state = model.new_state();
+  const Tensor all = model.forward(ids, {.state = &state, .observer = {}});
+  const Tensor hidden = all.reshape({count * length, all.size(2)});
+  for (int64_t i = 0; i < count; ++i) {
+    Sequence& own = *sequences[static_cast<size_t>(i)];
+    own.state_ = copy_of(model, state, i, length);
+    own.hidden_ = hidden.slice((i + 1) * length - 1, (i + 1) * length).clone();
+    own.begun_ = true;
+    own.read_ = length;
+    own.keep_prompt(cache);
+  }
 }
 
 // Row i of `hidden` tells the probability of token first + i + 1.

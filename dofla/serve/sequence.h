@@ -29,9 +29,14 @@ class Sequence {
   // Takes up what the model remembers already. Once, before reading.
   void begin(PrefixCache& cache);
   bool begun() const { return begun_; }
+  // Whether it can be read together with others.
+  bool whole() const { return !begun_ && !from_ && !request_.score_prompt; }
   bool reading() const { return read_ < std::ssize(tokens_); }  // of the prompt
   // Reads on to the next multiple of `chunk` tokens, or to the end. Returns the tokens read.
   int64_t read(int64_t chunk, PrefixCache& cache);
+  // Reads prompts of one length, of none of which anything was read or is to be scored, at once. On
+  // a GPU that takes little longer than one of them; on a CPU the bits would depend on the company.
+  static void read_together(const std::vector<Sequence*>& sequences, PrefixCache& cache);
   // After reading: the logits of the first token, on the model's device.
   Tensor first_logits() const;  // [1, V]
   // The state, as long as the sequence is in no batch, and the hidden state that came with it.
@@ -53,6 +58,7 @@ class Sequence {
   void fail(std::exception_ptr error);
 
  private:
+  void keep_prompt(PrefixCache& cache) const;
   void score(const Tensor& hidden, int64_t first);
 
   const Transformer& model_;

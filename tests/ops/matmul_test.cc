@@ -44,7 +44,8 @@ double product_tolerance(int64_t length, double a, double b) {
 // and the shares of a weight with its inputs first are longer than one tile of it.
 TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
   Random random(11);
-  for (const auto& [inputs, outputs] : {std::pair{203, 331}, std::pair{1111, 40}, std::pair{5, 3}})
+  for (const auto& [inputs, outputs] :
+       {std::pair{203, 331}, std::pair{1111, 40}, std::pair{5, 3}, std::pair{112, 70}})
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
       for (const bool input_major : {false, true}) {
         const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};

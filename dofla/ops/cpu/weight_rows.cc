@@ -29,11 +29,12 @@ void WidenF16(const Float16* from, int64_t count, float* to) {
   Widen(from, count, to);
 }
 
-// One weight row against kRows of x. Memory is fastest when read strictly in order. Four sums a row
-// keep the multipliers busy.
+// One weight row against kRows of x, as vectors whose lanes are still to be summed; returns how
+// many elements are in them, all but a rest of less than a vector. Memory is fastest when read
+// strictly in order. Four sums a row keep the multipliers busy.
 template <int64_t kRows, class T>
-HWY_INLINE void DotRows(const T* weight, const float* x, int64_t x_stride, int64_t count, float* y,
-                        int64_t y_stride) {
+HWY_INLINE int64_t DotVectors(const T* weight, const float* x, int64_t x_stride, int64_t count,
+                              Vector* total) {
   const Floats d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   Vector sum[kRows][4];
@@ -50,14 +51,51 @@ HWY_INLINE void DotRows(const T* weight, const float* x, int64_t x_stride, int64
     for (int64_t r = 0; r < kRows; ++r)
       sum[r][0] = hn::MulAdd(w, hn::LoadU(d, x + r * x_stride + k), sum[r][0]);
   }
+  for (int64_t r = 0; r < kRows; ++r)
+    total[r] = hn::Add(hn::Add(sum[r][0], sum[r][1]), hn::Add(sum[r][2], sum[r][3]));
+  return k;
+}
+
+template <int64_t kRows, class T>
+HWY_INLINE void DotRows(const T* weight, const float* x, int64_t x_stride, int64_t count, float* y,
+                        int64_t y_stride) {
+  Vector total[kRows];
+  const int64_t k = DotVectors<kRows>(weight, x, x_stride, count, total);
   for (int64_t r = 0; r < kRows; ++r) {
-    float total = hn::GetLane(
-        hn::SumOfLanes(d, hn::Add(hn::Add(sum[r][0], sum[r][1]), hn::Add(sum[r][2], sum[r][3]))));
+    float one = hn::GetLane(hn::SumOfLanes(Floats(), total[r]));
     for (int64_t i = k; i < count; ++i)
-      total = mul_add(widen_one(weight[i]), x[r * x_stride + i], total);
-    y[r * y_stride] += total;
+      one = mul_add(widen_one(weight[i]), x[r * x_stride + i], one);
+    y[r * y_stride] += one;
   }
 }
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// Four weight rows against four of x, where the inputs fill the vectors: the lanes of all sixteen
+// vectors are summed together, in pairs of the same distance as SumOfLanes has, 8, 4, 2 and 1.
+template <class T>
+HWY_INLINE void DotSquare(const T* weight, const float* x, int64_t x_stride, int64_t count,
+                          float* y, int64_t y_stride) {
+  __m512 rows[4];  // of a weight row each, with four lanes of every row of x
+  for (int64_t n = 0; n < 4; ++n) {
+    Vector v[4];
+    DotVectors<4>(weight + n * count, x, x_stride, count, v);
+    const auto fold = [](__m512 a, __m512 b) HWY_ATTR {
+      return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    };
+    const __m512 a = fold(v[0].raw, v[1].raw), b = fold(v[2].raw, v[3].raw);
+    rows[n] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  }
+  const auto fold = [](__m512 a, __m512 b) HWY_ATTR {
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  };
+  const __m512 a = fold(rows[0], rows[1]), b = fold(rows[2], rows[3]);
+  const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  HWY_ALIGN float sums[16];
+  _mm512_store_ps(sums, all);
+  for (int64_t r = 0; r < 4; ++r)
+    for (int64_t n = 0; n < 4; ++n) y[r * y_stride + n] += sums[4 * r + n];
+}
+#endif
 
 template <class T>
 void OutputMajor(const T* weight, int64_t inputs, int64_t outputs, const float* x, int64_t x_stride,
@@ -66,10 +104,17 @@ void OutputMajor(const T* weight, int64_t inputs, int64_t outputs, const float* 
   for (int64_t begin = 0; begin < outputs; begin += kPanel) {
     const int64_t end = HWY_MIN(begin + kPanel, outputs);
     int64_t r = 0;
-    for (; r + kSharing <= rows; r += kSharing)
-      for (int64_t n = begin; n < end; ++n)
+    for (; r + kSharing <= rows; r += kSharing) {
+      int64_t n = begin;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+      for (; inputs % 16 == 0 && n + 4 <= end; n += 4)
+        DotSquare(weight + n * inputs, x + r * x_stride, x_stride, inputs, y + r * y_stride + n,
+                  y_stride);
+#endif
+      for (; n < end; ++n)
         DotRows<kSharing>(weight + n * inputs, x + r * x_stride, x_stride, inputs,
                           y + r * y_stride + n, y_stride);
+    }
     for (; r < rows; ++r)
       for (int64_t n = begin; n < end; ++n)
         DotRows<1>(weight + n * inputs, x + r * x_stride, x_stride, inputs, y + r * y_stride + n,

@@ -42,19 +42,19 @@ HWY_INLINE void FetchTile(const T* weight, int64_t stride, int64_t rows) {
 }
 
 // to[r] = from[r] + Σ_k tile[k] x[r][k] for kRows rows of x, with 0 for a null `from`; or, where
-// the sum is not to go on, to[r] += the whole of it.
-template <int64_t kRows>
-HWY_INLINE void AddTile(const float* tile, int64_t inputs, const float* x, int64_t x_stride,
-                        const float* from, bool whole, float* to, int64_t to_stride) {
+// the sum is not to go on, to[r] += the whole of it. Rows of the tile are `stride` apart.
+template <int64_t kRows, class T>
+HWY_INLINE void AddTile(const T* tile, int64_t stride, int64_t inputs, const float* x,
+                        int64_t x_stride, const float* from, bool whole, float* to,
+                        int64_t to_stride) {
   const Floats d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   Vector sum[kRows][2];
   for (int64_t r = 0; r < kRows; ++r)
     for (int64_t i = 0; i < 2; ++i)
       sum[r][i] = from == nullptr ? hn::Zero(d) : hn::LoadU(d, from + (2 * r + i) * lanes);
-  for (int64_t k = 0; k < inputs; ++k) {
-    const Vector w0 = hn::Load(d, tile + 2 * k * lanes);
-    const Vector w1 = hn::Load(d, tile + (2 * k + 1) * lanes);
+  for (int64_t k = 0; k < inputs; ++k, tile += stride) {
+    const Vector w0 = load(tile), w1 = load(tile + lanes);
     for (int64_t r = 0; r < kRows; ++r) {
       const Vector factor = hn::Set(d, x[r * x_stride + k]);
       sum[r][0] = hn::MulAdd(w0, factor, sum[r][0]);
@@ -68,19 +68,21 @@ HWY_INLINE void AddTile(const float* tile, int64_t inputs, const float* x, int64
     }
 }
 
-// Every output is summed in the order of InputMajor, share by share.
+// Every output is summed in the order of InputMajor, share by share. The weights are widened once,
+// unless there are so few rows that it is as quick to do it for each of them.
 template <class T>
 void InputMajorColumns(const T* weight, int64_t inputs, int64_t outputs, int64_t columns,
                        const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride) {
   constexpr int64_t kTogether = 2 * kSharing;
   const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Floats()));
   const int64_t share = (inputs + kInputShares - 1) / kInputShares;
+  const bool pack = rows > 2 * kTogether || columns % width != 0;
   HWY_ALIGN float tiles[kTileRows * kColumnsAtOnce];
   HWY_ALIGN float sums[kManyRows * kColumnsAtOnce];  // of a share so far
   for (int64_t first = 0; first < inputs; first += share)
     for (int64_t k = first, last = HWY_MIN(first + share, inputs); k < last; k += kTileRows) {
       const int64_t count = HWY_MIN(kTileRows, last - k);
-      PackTiles(weight + k * outputs, outputs, count, columns, tiles);
+      if (pack) PackTiles(weight + k * outputs, outputs, count, columns, tiles);
       const int64_t ahead = HWY_MIN(count, inputs - k - count);
       for (int64_t n = 0; n < columns; n += width) {
         FetchTile(weight + (k + count) * outputs + n, outputs, ahead);
@@ -90,9 +92,14 @@ void InputMajorColumns(const T* weight, int64_t inputs, int64_t outputs, int64_t
         float* const to = whole ? y + n : own;
         const int64_t stride = whole ? y_stride : width;
         int64_t r = 0;
-        const auto add = [&]<int64_t kRows>() {
-          AddTile<kRows>(tiles + n * kTileRows, count, x + r * x_stride + k, x_stride,
-                         k == first ? nullptr : own + r * width, whole, to + r * stride, stride);
+        const auto add = [&]<int64_t kRows>() HWY_ATTR {
+          const float* from = k == first ? nullptr : own + r * width;
+          if (pack)
+            AddTile<kRows>(tiles + n * kTileRows, width, count, x + r * x_stride + k, x_stride,
+                           from, whole, to + r * stride, stride);
+          else
+            AddTile<kRows>(weight + k * outputs + n, outputs, count, x + r * x_stride + k, x_stride,
+                           from, whole, to + r * stride, stride);
         };
         for (; r + kTogether <= rows; r += kTogether) add.template operator()<kTogether>();
         for (; r < rows; ++r) add.template operator()<1>();
