@@ -126,7 +126,7 @@ void TokenFinder::split(std::string_view text, std::vector<Segment>& segments,
   if (done < text.size()) segments.push_back({text.substr(done), -1});
 }
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& model,
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
                          const Normalizer& normalizer, std::string_view where) {
   std::string storage;
   for (const AddedToken& token : tokens) {

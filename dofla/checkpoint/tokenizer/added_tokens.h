@@ -64,8 +64,8 @@ class AddedTokens {
  public:
   AddedTokens() = default;
   // Throws Error "where: …" if an id or a content is taken already, by the model or another token.
-  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer,
-              std::string_view where);
+  AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
+              const Normalizer& normalizer, std::string_view where);
 
   const TokenFinder& raw() const { return raw_; }                // for the text as it came
   const TokenFinder& normalized() const { return normalized_; }  // for the normalized text
