@@ -34,6 +34,8 @@ Command add_finetune(CLI::App& program);
 Command add_compare(CLI::App& program);
 Command add_report(CLI::App& program);
 Command add_reproduce(CLI::App& program);
+Command add_serve(CLI::App& program);
+Command add_chat(CLI::App& program);
 
 // The optional MODEL argument: a Hugging Face folder, the built-in wiki-mini if left out.
 class ModelArgument {

@@ -2,10 +2,14 @@
 
 #include <memory>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "cli/command.h"
 #include "cli/device_option.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/sampling_options.h"
 #include "dofla/core/error.h"
 #include "dofla/linear/linear_model.h"
 
@@ -21,6 +25,11 @@ struct GenerateArguments {
   GenerateOptions generate;
   bool json = false;
 };
+
+bool is_pipe(int descriptor) {
+  struct stat status = {};
+  return ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
+}
 
 // Without a prompt the model starts as it does at the beginning of a document.
 TokenIds beginning(const ModelConfig& config) {
@@ -103,27 +112,6 @@ void run(const GenerateArguments& options) {
   print_remarks(result, prompt, model.most_tokens());
 }
 
-void add_sampling_options(CLI::App& app, SamplerOptions& sampler) {
-  app.add_option("--temperature", sampler.temperature,
-                 "divides the logits; 0 always takes the likeliest token")
-      ->capture_default_str()
-      ->type_name("X")
-      ->check(real_between(0, 1e6));
-  app.add_option("--top-k", sampler.top_k, "draw from the K likeliest tokens only; 0: from all")
-      ->capture_default_str()
-      ->type_name("K")
-      ->check(whole_from(0));
-  app.add_option("--top-p", sampler.top_p,
-                 "draw from the fewest tokens that hold probability P, 0 < P <= 1")
-      ->capture_default_str()
-      ->type_name("P")
-      ->check(real_between(1e-9, 1));
-  app.add_option("--seed", sampler.seed, "the same seed draws the same tokens")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(seed_number());
-}
-
 }  // namespace
 
 Command add_generate(CLI::App& program) {
@@ -133,11 +121,12 @@ Command add_generate(CLI::App& program) {
   options->device.add(*app);
   CLI::Option* prompt = app->add_option(
       "--prompt", options->prompt,
-      "the text to continue; -: standard input (left out: the beginning of a document)");
+      "the text to continue; -: standard input (left out: what a pipe brings, or the\n"
+      "beginning of a document)");
   prompt->type_name("TEXT");
-  app->add_option("--ids", options->ids, "JSON file with the prompt's token ids: [[1, 2, 3]]")
-      ->type_name("F")
-      ->excludes(prompt);
+  CLI::Option* ids =
+      app->add_option("--ids", options->ids, "JSON file with the prompt's token ids: [[1, 2, 3]]");
+  ids->type_name("F")->excludes(prompt);
   app->add_option("--max-tokens", options->generate.max_tokens, "tokens to generate at most")
       ->capture_default_str()
       ->type_name("N")
@@ -153,15 +142,17 @@ Command add_generate(CLI::App& program) {
       "takes --ids and prints ids.\n\n"
       "Examples:\n"
       "  dofla generate --prompt \"The river flows\"\n"
+      "  head -c 500 story.txt | dofla generate\n"
       "  dofla generate path/to/gpt2 --prompt \"Once\" --temperature 0 --max-tokens 32 --json\n\n"
       "JSON, all of the continuation only, without the prompt:\n"
       "  {\"ids\", \"text\", \"tokens_per_second\"}\n"
       "  \"ids\" ends with the end-of-text token if that stopped it, \"text\" leaves it out and "
       "is\n"
       "  null without a tokenizer; the rate is that of the tokens after the first.");
-  return {app, [options] {
+  return {app, [options, prompt, ids] {
             options->generate.stop_at_end_of_text = !options->ignore_end;
-            if (options->prompt == "-") options->prompt = read_input("-");
+            const bool piped = prompt->count() + ids->count() == 0 && is_pipe(STDIN_FILENO);
+            if (options->prompt == "-" || piped) options->prompt = read_input("-");
             run(*options);
           }};
 }

@@ -1,6 +1,7 @@
 #include "cli/interruption.h"
 
 #include <csignal>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -13,6 +14,7 @@ namespace {
 // What the thread that waits for signals and the command tell each other.
 std::atomic<bool> command_stops_itself = false;
 std::atomic<bool> stop = false;
+std::atomic<const char*> remark_on_stop = "";
 std::atomic<int> signal_number = SIGINT;
 
 void say(std::string_view text) {
@@ -23,7 +25,8 @@ void handle(int number) {
   const bool on_terminal = ::isatty(STDERR_FILENO) == 1;
   signal_number = number;
   if (command_stops_itself && !stop.exchange(true)) {
-    if (on_terminal) say("\nfinishing the step; a second interruption leaves at once\n");
+    const std::string remark = remark_on_stop.load();
+    if (on_terminal && !remark.empty()) say("\n" + remark + "\n");
     return;
   }
   if (on_terminal) say("\n");
@@ -55,7 +58,9 @@ int interrupted_exit_code() {
   return 128 + signal_number;
 }
 
-StopFlag::StopFlag() {
+StopFlag::StopFlag(const char* remark) {
+  remark_on_stop = remark;
+  stop = false;
   command_stops_itself = true;
 }
 

@@ -17,7 +17,9 @@ int interrupted_exit_code();
 // appear whole or not at all.
 class StopFlag {
  public:
-  StopFlag();
+  // `remark`: said on a terminal when that happens.
+  explicit StopFlag(
+      const char* remark = "finishing the step; a second interruption leaves at once");
   ~StopFlag();
   StopFlag(const StopFlag&) = delete;
   StopFlag& operator=(const StopFlag&) = delete;

@@ -97,7 +97,8 @@ int run(int argc, char** argv) {
   const std::vector<Command> commands = {
       add_inspect(program), add_tokenize(program), add_dof(program),      add_sensitivity(program),
       add_plan(program),    add_distill(program),  add_finetune(program), add_reproduce(program),
-      add_report(program),  add_evaluate(program), add_compare(program),  add_generate(program)};
+      add_report(program),  add_evaluate(program), add_compare(program),  add_generate(program),
+      add_chat(program),    add_serve(program)};
   for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
   if (const std::optional<int> exit_code = parse(program, argc, argv)) return *exit_code;
   if (threads > 0) omp_set_num_threads(threads);

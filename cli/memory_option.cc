@@ -4,14 +4,15 @@
 
 namespace dofla::cli {
 
-CLI::Option* add_memory(CLI::App& app, std::optional<int64_t>& bytes, const std::string& help) {
-  const auto set = [&bytes](const std::string& text) {
+CLI::Option* add_memory(CLI::App& app, std::optional<int64_t>& bytes, const std::string& help,
+                        const std::string& name) {
+  const auto set = [&bytes, name](const std::string& text) {
     bytes = read_bytes(text);
     if (!bytes)
       throw CLI::ValidationError(
-          "--memory", "expected a size such as 3MB, 500kB or 2000000 bytes, found " + text);
+          name, "expected a size such as 3MB, 500kB or 2000000 bytes, found " + text);
   };
-  return app.add_option_function<std::string>("--memory", set, help)->type_name("BYTES");
+  return app.add_option_function<std::string>(name, set, help)->type_name("BYTES");
 }
 
 }  // namespace dofla::cli

@@ -1,4 +1,4 @@
-// --memory: a number of bytes, such as 3MB.
+// --memory and its like: a number of bytes, such as 3MB.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 
 namespace dofla::cli {
 
-CLI::Option* add_memory(CLI::App& app, std::optional<int64_t>& bytes, const std::string& help);
+CLI::Option* add_memory(CLI::App& app, std::optional<int64_t>& bytes, const std::string& help,
+                        const std::string& name = "--memory");
 
 }  // namespace dofla::cli

@@ -2,7 +2,8 @@
 """Fails on an include that goes against the layers of the project.
 
 core <- ops <- model <- features <- stages <- pipeline <- reproduce <- cli; checkpoint needs only core. Of the
-stages, each may include the ones before it. CUDA headers stay in ops/cuda and core/device*.
+stages, each may include the ones before it. CUDA headers stay in ops/cuda and core/device*,
+Boost's in serve/http_*.
 
 usage: check_layers.py [ROOT]        the folder with dofla/ and cli/, by default the repository
 """
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 STAGES = ["data", "dof", "plan", "linear", "distill", "train", "generate", "evaluate", "fidelity",
-          "sensitivity", "report"]
+          "sensitivity", "report", "serve"]
 
 # What each layer may include besides itself.
 ALLOWED = {
@@ -32,6 +33,7 @@ SOURCES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cusolver|curand|cub/|nccl|thrust/|nvrtc|nvtx|mma\.h)")
 CUDA_FILE = re.compile(r"^dofla/(ops/cuda/|core/device)")
+HTTP_FILE = re.compile(r"^dofla/serve/http_")
 
 
 def layer_of(path):
@@ -66,6 +68,8 @@ def wrong_includes(root):
                 errors.append(f"{name}:{number}: write the path from the root of the repository: {header}")
             elif CUDA_HEADER.match(header) and not CUDA_FILE.match(name):
                 errors.append(f"{name}:{number}: CUDA stays in ops/cuda and core/device: {header}")
+            elif header.startswith("boost/") and not HTTP_FILE.match(name):
+                errors.append(f"{name}:{number}: Boost stays in serve/http_*: {header}")
     return errors
 
 

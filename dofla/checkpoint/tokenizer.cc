@@ -30,12 +30,53 @@ class Encoding {
     return std::move(ids_);
   }
 
+  std::vector<int64_t> run(std::span<const TextPiece> pieces) {
+    std::string text;  // since the last added token
+    bool at_start = true;
+    const auto flush = [&] {
+      if (!text.empty()) encode_written(text, at_start);
+      text.clear();
+      at_start = false;
+    };
+    std::vector<Segment> segments;
+    for (const TextPiece& piece : pieces) {
+      if (!piece.markup) {
+        text += piece.text;
+        continue;
+      }
+      parts_.added.raw().split(piece.text, segments);
+      for (const Segment& segment : segments) {
+        if (segment.id < 0) {
+          text += segment.text;
+          continue;
+        }
+        flush();
+        ids_.push_back(segment.id);
+      }
+    }
+    flush();
+    return std::move(ids_);
+  }
+
  private:
   void append(const std::vector<int64_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
 
-  void encode_raw(std::string_view raw, bool at_start) {
+  // A text that strangers wrote, or part of it.
+  void encode_written(const std::string& text, bool at_start) {
+    parts_.added.raw().split(text, workspace_.segments, TokensFound::kSpaces);
+    for (const Segment& segment : workspace_.segments) {
+      if (segment.id >= 0) {
+        ids_.push_back(segment.id);
+      } else {
+        encode_raw(segment.text, at_start && segment.text.data() == text.data(),
+                   TokensFound::kSpaces);
+      }
+    }
+  }
+
+  void encode_raw(std::string_view raw, bool at_start, TokensFound found = TokensFound::kAll) {
     const std::string_view text = parts_.normalizer.apply(raw, workspace_.normalized);
-    parts_.added.normalized().split(text, workspace_.normalized_segments);
+    parts_.added.normalized().split(text, workspace_.normalized_segments, found);
     for (const Segment& segment : workspace_.normalized_segments) {
       if (segment.id >= 0) {
         ids_.push_back(segment.id);
@@ -103,6 +144,20 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text, bool add_special) 
   }
   std::unique_ptr<EncodeWorkspace> workspace = parts_->workspaces.take();
   std::vector<int64_t> ids = Encoding(*parts_, *workspace).run(text, add_special);
+  parts_->workspaces.give_back(std::move(workspace));
+  return ids;
+}
+
+std::vector<int64_t> Tokenizer::encode(std::span<const TextPiece> pieces) const {
+  std::vector<TextPiece> repaired(pieces.begin(), pieces.end());
+  for (TextPiece& piece : repaired) {
+    if (is_utf8(piece.text)) continue;
+    std::string text;
+    append_repaired(piece.text, /*more_follows=*/false, text);
+    piece.text = std::move(text);
+  }
+  std::unique_ptr<EncodeWorkspace> workspace = parts_->workspaces.take();
+  std::vector<int64_t> ids = Encoding(*parts_, *workspace).run(repaired);
   parts_->workspaces.give_back(std::move(workspace));
   return ids;
 }

@@ -19,6 +19,13 @@ namespace dofla {
 struct TokenizerParts;
 struct TextDecodeState;
 
+// A stretch of a text that several hands wrote. In markup, added tokens written out become their
+// ids; in what a user wrote they stay the characters that they are.
+struct TextPiece {
+  std::string text;
+  bool markup = false;
+};
+
 // Copying a Tokenizer copies the handle. All functions may be called from several threads.
 class Tokenizer {
  public:
@@ -33,6 +40,10 @@ class Tokenizer {
   // what the post-processor puts around a text, such as <s>. Bytes that are not UTF-8 are read as
   // U+FFFD, one for each ill-formed sequence.
   std::vector<int64_t> encode(std::string_view text, bool add_special = true) const;
+
+  // The ids of all pieces joined, without what the post-processor adds. Text between two added
+  // tokens is one text, whoever wrote it.
+  std::vector<int64_t> encode(std::span<const TextPiece> pieces) const;
 
   // Always UTF-8: bytes that form no character come out as U+FFFD. An id that no token has (models
   // pad their embeddings) gives no text. `skip_special` leaves special tokens out.

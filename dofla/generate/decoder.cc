@@ -6,13 +6,13 @@
 
 namespace dofla {
 
-Decoder::Decoder(const Transformer& model, DecodeState state, int64_t batch)
+Decoder::Decoder(const Transformer& model, DecodeState state, int64_t batch, int64_t capacity)
     : model_(model), batch_(batch), state_(std::move(state)) {
   state_.past(batch, Device());  // throws unless it is of so many
   state_.advance(batch, 0);
   if (!model.device().is_cuda()) return;
   inputs_ = Tensor::zeros({2, batch}, DType::kI64, model.device());
-  reserve(state_.longest() + 1);
+  reserve(std::max(state_.longest() + 1, capacity));
   if (!write_program()) record();
 }
 
@@ -21,11 +21,7 @@ bool Decoder::reserve(int64_t tokens) {
   if (tokens <= capacity_) return false;
   capacity_ =
       std::max(tokens, std::min(std::max<int64_t>(64, 2 * capacity_), model_.config().context));
-  bool moved = false;
-  for (int64_t i = 0; i < model_.config().layers; ++i)
-    moved |= model_.attention(i).reserve(state_.layer(i), batch_, capacity_,
-                                         model_.weights().token_embedding.dtype(), model_.device());
-  return moved;
+  return model_.reserve(state_, batch_, capacity_);
 }
 
 Tensor Decoder::logits_by(Executor& executor) const {

@@ -15,13 +15,16 @@ namespace dofla {
 
 class Decoder {
  public:
-  // Goes on from `state`: a new one, or one of B sequences. The model must outlive the decoder, and
-  // its weights stay where they are. Throws std::invalid_argument if the state is of another number
-  // of sequences.
-  Decoder(const Transformer& model, DecodeState state, int64_t batch = 1);
+  // Goes on from `state`: a new one, or one of B sequences, which may share its memory with others
+  // as long as it has space for `capacity` tokens of a sequence and no more are read. The model
+  // must outlive the decoder, and its weights stay where they are. Throws std::invalid_argument if
+  // the state is of another number of sequences.
+  Decoder(const Transformer& model, DecodeState state, int64_t batch = 1, int64_t capacity = 0);
 
   const DecodeState& state() const { return state_; }
   DecodeState release() && { return std::move(state_); }
+  // For who writes to the state's memory between steps: how many tokens every sequence has.
+  void set_positions(std::vector<int64_t> positions) { state_.set_positions(std::move(positions)); }
   bool in_one_launch() const { return program_ != nullptr; }  // whether a token takes only one
 
   // Reads one token of every sequence. Returns the logits of what follows, on the model's device;

@@ -29,9 +29,13 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 
 // The logits [1, V] that follow a prompt, whose memory `state` then is.
 Tensor read_prompt(const Transformer& model, const TokenIds& prompt, DecodeState& state) {
-  ForwardOptions options;
-  options.state = &state;
-  const Tensor hidden = model.forward(to_tensor(prompt), options);  // [1, T, C]
+  const int64_t length = std::ssize(prompt);
+  const int64_t chunk = model.device().is_cuda() ? length : kPromptChunk;
+  Tensor hidden;  // [1, T, C]
+  for (int64_t begin = 0; begin < length; begin += chunk)
+    hidden = model.forward(
+        to_tensor({prompt.begin() + begin, prompt.begin() + std::min(begin + chunk, length)}),
+        {.state = &state, .observer = {}});
   const int64_t tokens = hidden.size(1);
   return model.logits(hidden.reshape({tokens, hidden.size(2)}).slice(tokens - 1, tokens));
 }

@@ -27,6 +27,10 @@ struct Generation {
   double tokens_per_second = 0;  // of the tokens after the first; 0 if there are none
 };
 
+// On a CPU a prompt is read so many tokens at a time: no slower than at once, in less memory, and
+// with the bits that whoever reads it in several goes gets, too (docs/serve.md).
+constexpr int64_t kPromptChunk = 256;
+
 // Called with each token as soon as it is drawn.
 using OnToken = std::function<void(int64_t id)>;
 

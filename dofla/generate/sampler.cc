@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "dofla/core/error.h"
-#include "dofla/ops/sampling.h"
 
 namespace dofla {
 
@@ -33,6 +32,11 @@ int64_t Sampler::sample(std::span<const float> logits) {
     return draw_from_all(total, best);
   }
   return draw(keep_top_p(total));
+}
+
+TokenDraw Sampler::next_draw() {
+  const bool likeliest = options_.temperature == 0;
+  return {options_.temperature, options_.top_k, options_.top_p, likeliest ? 0 : random_.uniform()};
 }
 
 // Few tokens are likely: the others are passed over in blocks, and not looked at again unless these

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dofla/core/random.h"
+#include "dofla/ops/sampling.h"
 
 namespace dofla {
 
@@ -25,6 +26,8 @@ class Sampler {
   // The id drawn. Among equal logits the lower id counts as likelier. −∞ is a token that is never
   // drawn; throws Error if no logit is finite or if one is NaN or +∞.
   int64_t sample(std::span<const float> logits);
+  // For a draw elsewhere (draw_tokens), with the random number that sample() would take next.
+  TokenDraw next_draw();
 
  private:
   struct Candidate {

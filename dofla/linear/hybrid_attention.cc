@@ -36,6 +36,19 @@ struct HybridState : AttentionState {
                            rows_of([](const State& state) { return state.left.b; })};
     return out;
   }
+
+  std::unique_ptr<AttentionState> transform(const Change& change) const override {
+    auto out = std::make_unique<HybridState>();
+    if (empty()) return out;
+    for (const auto& [features, tensors] : parts) {
+      HybridAttentionState changed = {
+          change(tensors.k), change(tensors.v), change(tensors.score), {}};
+      const LinearAttentionState& left = tensors.left;
+      if (left.a.defined()) changed.left = {change(left.log_max), change(left.a), change(left.b)};
+      out->parts.push_back({features, std::move(changed)});
+    }
+    return out;
+  }
 };
 
 // How many tokens every sequence has seen when `more` have come, [B] on the device of the heads.

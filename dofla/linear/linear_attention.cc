@@ -22,6 +22,13 @@ struct RecurrentState : AttentionState {
                     rows_of(&LinearAttentionState::b)};
     return out;
   }
+
+  std::unique_ptr<AttentionState> transform(const Change& change) const override {
+    auto out = std::make_unique<RecurrentState>();
+    if (tensors.a.defined())
+      out->tensors = {change(tensors.log_max), change(tensors.a), change(tensors.b)};
+    return out;
+  }
 };
 
 }  // namespace

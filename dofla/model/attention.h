@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -35,6 +36,10 @@ class AttentionState {
   virtual int64_t bytes() const = 0;
   // An independent state of these sequences of states of this kind; an empty one of none.
   virtual std::unique_ptr<AttentionState> gather(std::span<const Sequence> sequences) const = 0;
+  // The same with change(tensor) in place of every tensor that it holds, each [B, …], in an order
+  // of its kind; an empty one holds none.
+  using Change = std::function<Tensor(const Tensor&)>;
+  virtual std::unique_ptr<AttentionState> transform(const Change& change) const = 0;
 };
 
 // What came before the tokens of a call.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dofla/core/error.h"
+#include "dofla/ops/heads.h"
 
 namespace dofla {
 
@@ -81,6 +82,50 @@ DecodeState DecodeState::join(const std::vector<const DecodeState*>& states) {
   }
   require(!sequences.empty(), "join: no states");
   return gather(sequences);
+}
+
+DecodeState DecodeState::transform(const AttentionState::Change& change) const {
+  DecodeState out({});
+  out.positions_ = positions_;
+  for (const auto& layer : layers_) out.layers_.push_back(layer->transform(change));
+  return out;
+}
+
+std::vector<Tensor> DecodeState::tensors() const {
+  std::vector<Tensor> all;
+  transform([&](const Tensor& tensor) { return all.emplace_back(tensor); });
+  return all;
+}
+
+DecodeState DecodeState::share(int64_t begin, int64_t end) const {
+  require(begin >= 0 && begin < end && end <= batch(), "sequences {} to {} of a state of {}", begin,
+          end, batch());
+  DecodeState out = transform([&](const Tensor& tensor) { return tensor.slice(begin, end); });
+  out.positions_ = {positions_.begin() + begin, positions_.begin() + end};
+  return out;
+}
+
+void DecodeState::put(int64_t to, const DecodeState& source, int64_t from) {
+  require(to >= 0 && to < batch() && from >= 0 && from < source.batch(),
+          "sequence {} of {} over sequence {} of {}", from, source.batch(), to, batch());
+  const std::vector<Tensor> targets = tensors(), sources = source.tensors();
+  require(targets.size() == sources.size(), "states of different models");
+  for (size_t i = 0; i < targets.size(); ++i) {
+    Tensor target = targets[i].slice(to, to + 1);
+    const Tensor row = sources[i].slice(from, from + 1);
+    if (target.shape() == row.shape()) {
+      target.assign(row);
+      continue;
+    }
+    // Caches with space for different numbers of tokens.
+    require(target.rank() == 4 && row.rank() == 4, "states of different models");
+    const int64_t tokens = std::min(target.size(2), row.size(2));
+    require(source.positions_[static_cast<size_t>(from)] <= tokens, "no space for {} tokens",
+            source.positions_[static_cast<size_t>(from)]);
+    Tensor kept = tokens_of(target, 0, tokens);
+    copy_heads(tokens_of(row, 0, tokens), kept);
+  }
+  positions_[static_cast<size_t>(to)] = source.positions_[static_cast<size_t>(from)];
 }
 
 }  // namespace dofla

@@ -27,6 +27,17 @@ class DecodeState {
   // Of all sequences of several states of one model. None may be empty.
   static DecodeState join(const std::vector<const DecodeState*>& states);
 
+  // The same with change(tensor) in place of every tensor of the layers' states, each [B, …].
+  DecodeState transform(const AttentionState::Change& change) const;
+  std::vector<Tensor> tensors() const;  // all of these
+  // Sequences [begin, end) in the same memory: what one handle writes the other sees.
+  DecodeState share(int64_t begin, int64_t end) const;
+  // Writes sequence `from` of `source` over sequence `to` of this state, in its memory, which must
+  // have space for the tokens of that one: Transformer::reserve.
+  void put(int64_t to, const DecodeState& source, int64_t from);
+  // So many tokens have been seen: of a new state, or of sequences that a cache holds more of.
+  void set_positions(std::vector<int64_t> positions) { positions_ = std::move(positions); }
+
   // What came before the next tokens of so many sequences, but for the layers' own states. Throws
   // std::invalid_argument unless there are so many, or none yet.
   Past past(int64_t batch, const Device& device) const;

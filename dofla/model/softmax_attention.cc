@@ -29,6 +29,12 @@ struct KeyValueCache : AttentionState {
     return out;
   }
 
+  std::unique_ptr<AttentionState> transform(const Change& change) const override {
+    auto out = std::make_unique<KeyValueCache>();
+    if (k.defined()) out->k = change(k), out->v = change(v);
+    return out;
+  }
+
   // With capacity for so many tokens of every sequence; `like` is another cache.
   void allocate(int64_t batch, int64_t tokens, const Tensor& like) {
     allocate({batch, like.size(1), tokens, like.size(3)}, like.dtype(), like.device());

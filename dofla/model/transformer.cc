@@ -72,6 +72,16 @@ DecodeState Transformer::new_state() const {
   return DecodeState(std::move(layers));
 }
 
+bool Transformer::reserve(DecodeState& state, int64_t batch, int64_t tokens) const {
+  // The type of the activations.
+  const DType type = device().is_cuda() ? weights_.token_embedding.dtype() : DType::kF32;
+  bool moved = false;
+  for (int64_t i = 0; i < config_.layers; ++i)
+    moved |= attention(i).reserve(state.layer(i), batch, tokens, type, device());
+  state.advance(batch, 0);
+  return moved;
+}
+
 int64_t Transformer::most_tokens() const {
   constexpr int64_t kExactPositions = int64_t{1} << 24;  // as numbers in float32
   const bool grows = std::ranges::any_of(attention_, [](const auto& of) { return of->grows(); });

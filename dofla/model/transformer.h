@@ -53,6 +53,9 @@ class Transformer {
                                                 std::unique_ptr<Attention> attention);
 
   DecodeState new_state() const;  // of any number of sequences, until the first token
+  // Makes space in a state for so many sequences of so many tokens. True where its memory is
+  // another one then.
+  bool reserve(DecodeState& state, int64_t batch, int64_t tokens) const;
 
   // How many tokens a sequence can have. Learnt positions end with the context, and so do rotary
   // ones as long as a layer has a cache that grows. Without such a layer nothing does.

@@ -30,6 +30,10 @@ size_t likeliest_token(std::span<const float> logits) {
   return static_cast<size_t>(std::ranges::find(logits, top) - logits.begin());
 }
 
+double log_sum_exp(std::span<const float> logits) {
+  return cpu::log_sum_exp(logits.data(), static_cast<int64_t>(logits.size()));
+}
+
 double sampling_weights(std::span<const float> logits, float top, double temperature,
                         std::span<float> weights) {
   require(weights.size() == logits.size(), "{} weights for {} logits", weights.size(),
@@ -40,6 +44,25 @@ double sampling_weights(std::span<const float> logits, float top, double tempera
   for (size_t i = 0; i < logits.size(); ++i)
     weights[i] = static_cast<float>((double{logits[i]} - top) * factor);
   return cpu::exp_and_sum(0, static_cast<int64_t>(weights.size()), weights.data());
+}
+
+std::vector<int64_t> draw_tokens(const Tensor& logits, const std::vector<TokenDraw>& draws) {
+  const auto rows = static_cast<int64_t>(draws.size());
+  require(logits.rank() == 2 && rows <= logits.size(0) && logits.device().is_cuda(),
+          "draw_tokens: {} draws from logits {} on a GPU", rows, to_string(logits.shape()));
+  if (rows == 0) return {};
+  Tensor how({rows, 4}, DType::kF64);
+  double* next = how.data<double>();
+  for (const TokenDraw& draw : draws) {
+    *next++ = draw.temperature;
+    *next++ = static_cast<double>(draw.top_k);
+    *next++ = draw.top_p;
+    *next++ = draw.uniform;
+  }
+  Tensor ids({rows}, DType::kI64, logits.device());
+  cuda::kSampling.draw_tokens(logits.slice(0, rows), how.to(logits.device()), ids);
+  const Tensor here = ids.to(Device());
+  return {here.data<int64_t>(), here.data<int64_t>() + rows};
 }
 
 }  // namespace dofla

@@ -38,7 +38,7 @@ def write(name, contents):
 
 def run(*arguments, code=0):
     """Standard output and standard error of a command that must exit with `code`."""
-    done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
+    done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           env={**os.environ, "OMP_WAIT_POLICY": "passive"})
     assert done.returncode == code, f"exit {done.returncode}: {' '.join(map(str, arguments))}\n" \
                                     f"{done.stderr}"

@@ -14,6 +14,7 @@ import options.comparing
 import options.finetuning
 import options.planning
 import options.reading
+import options.serving
 import options.training
 from options.checks import CHECKS
 from options.common import COMMANDS

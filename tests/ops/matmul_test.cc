@@ -40,6 +40,48 @@ double product_tolerance(int64_t length, double a, double b) {
   return test::float32_tolerance(length, 1, std::sqrt(static_cast<double>(length)) * a * b);
 }
 
+// A sequence that decodes among others has to give what it gives alone. The inputs fill no vector,
+// and the shares of a weight with its inputs first are longer than one tile of it.
+TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
+  Random random(11);
+  for (const auto& [inputs, outputs] :
+       {std::pair{203, 331}, std::pair{1111, 40}, std::pair{5, 3}, std::pair{112, 70}})
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+      for (const bool input_major : {false, true}) {
+        const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
+        const Linear linear = {.weight = as_type(test::normal_tensor(shape, random), dtype),
+                               .input_major = input_major,
+                               .bias = test::normal_tensor({outputs}, random)};
+        const Tensor x = test::normal_tensor({64, inputs}, random);
+        const auto weight = output_rows(linear);
+        for (const int64_t rows : {1, 2, 4, 5, 9, 16, 64})
+          for (const int threads : {1, 2}) {
+            const int64_t begin = 64 - rows;
+            const Tensor all =
+                test::with_threads(threads, [&] { return matmul(x.slice(begin, 64), linear); });
+            for (int64_t r = 0; r < rows; ++r) {
+              const Tensor alone = matmul(x.slice(begin + r, begin + r + 1), linear);
+              ASSERT_TRUE(test::same_bits(all.slice(r, r + 1), alone))
+                  << inputs << "x" << outputs << " " << name(dtype) << ", inputs first "
+                  << input_major << ", row " << r << " of " << rows;
+            }
+          }
+        // And they are the product.
+        const Tensor y = matmul(x, linear);
+        for (int64_t r = 0; r < 64; r += 21)
+          for (int64_t n = 0; n < outputs; ++n) {
+            double sum = linear.bias.data<float>()[n], size = 0;
+            for (int64_t k = 0; k < inputs; ++k) {
+              const double term = weight[static_cast<size_t>(n)][static_cast<size_t>(k)] *
+                                  x.data<float>()[r * inputs + k];
+              sum += term;
+              size += std::abs(term);
+            }
+            ASSERT_NEAR(y.data<float>()[r * outputs + n], sum, 1e-6 * size + 1e-6);
+          }
+      }
+}
+
 TEST(MatmulBackward, GradientOfXForEveryTypeAndLayout) {
   Random random(3);
   const int64_t inputs = 201, outputs = 37;  // more inputs than a panel holds

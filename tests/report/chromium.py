@@ -122,9 +122,12 @@ class Chromium:
 
     def open(self, path):
         """Opens a file and waits until it has loaded; what was collected before is forgotten."""
+        self.open_address(path.as_uri())
+
+    def open_address(self, url):
         self.complaints.clear()
         self.events.clear()
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self._note(self._receive())
 

@@ -73,6 +73,11 @@ class CheckLayers(unittest.TestCase):
         self.expect_wrong("dofla/model/a.cc", "cublas_v2.h", "CUDA stays in")
         self.expect_wrong("cli/a.cc", "cub/cub.cuh", "CUDA stays in")
 
+    def test_http_headers(self):
+        self.expect_allowed("dofla/serve/http_server.cc", "boost/asio/post.hpp")
+        self.expect_wrong("dofla/serve/service.cc", "boost/asio/post.hpp", "Boost stays in")
+        self.expect_wrong("cli/serve.cc", "boost/beast/http.hpp", "Boost stays in")
+
     def test_ways_around(self):
         self.expect_wrong("dofla/core/a.h", "../ops/b.h", "write the path from the root")
         files = {"dofla/model/a.cc": '#include "b.h"\n', "dofla/model/b.h": ""}

@@ -83,18 +83,22 @@ int32_t TokenFinder::step(int32_t node, char byte) const {
   return -1;
 }
 
-std::pair<int32_t, size_t> TokenFinder::longest_at(std::string_view text, size_t at) const {
+std::pair<int32_t, size_t> TokenFinder::longest_at(std::string_view text, size_t at,
+                                                   TokensFound found) const {
   std::pair<int32_t, size_t> best = {-1, 0};
   int32_t node = roots_[static_cast<uint8_t>(text[at])];
   for (size_t end = at + 1; node >= 0; ++end) {
     const int32_t token = nodes_[static_cast<size_t>(node)].token;
-    if (token >= 0) best = {token, end - at};
+    const bool counts =
+        token >= 0 && (found == TokensFound::kAll || spaces_end(text.substr(0, end), at) == end);
+    if (counts) best = {token, end - at};
     node = end < text.size() ? step(node, text[end]) : -1;
   }
   return best;
 }
 
-void TokenFinder::split(std::string_view text, std::vector<Segment>& segments) const {
+void TokenFinder::split(std::string_view text, std::vector<Segment>& segments,
+                        TokensFound found) const {
   segments.clear();
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
@@ -102,7 +106,7 @@ void TokenFinder::split(std::string_view text, std::vector<Segment>& segments) c
       ++at;
       continue;
     }
-    const auto [index, length] = longest_at(text, at);
+    const auto [index, length] = longest_at(text, at, found);
     if (index < 0) {
       ++at;
       continue;
@@ -122,7 +126,7 @@ void TokenFinder::split(std::string_view text, std::vector<Segment>& segments) c
   if (done < text.size()) segments.push_back({text.substr(done), -1});
 }
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& model,
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
                          const Normalizer& normalizer, std::string_view where) {
   std::string storage;
   for (const AddedToken& token : tokens) {

@@ -34,12 +34,17 @@ struct Segment {
   int64_t id = -1;  // -1: text
 };
 
+// Which tokens count in a text: all, or, where it comes from strangers who must not write markers,
+// those of white space only.
+enum class TokensFound { kAll, kSpaces };
+
 // Finds tokens in a text: the leftmost first, and of those that start there the longest.
 class TokenFinder {
  public:
   TokenFinder() { roots_.fill(-1); }
   void add(std::string_view pattern, const AddedToken& token);
-  void split(std::string_view text, std::vector<Segment>& segments) const;
+  void split(std::string_view text, std::vector<Segment>& segments,
+             TokensFound found = TokensFound::kAll) const;
 
  private:
   struct Node {
@@ -47,7 +52,8 @@ class TokenFinder {
     std::vector<std::pair<char, int32_t>> children;
   };
   int32_t step(int32_t node, char byte) const;
-  std::pair<int32_t, size_t> longest_at(std::string_view text, size_t at) const;  // token, length
+  std::pair<int32_t, size_t> longest_at(std::string_view text, size_t at,
+                                        TokensFound found) const;  // token, length
 
   std::array<int32_t, 256> roots_;  // by first byte; -1: no pattern starts with it
   std::vector<Node> nodes_;
@@ -58,8 +64,8 @@ class AddedTokens {
  public:
   AddedTokens() = default;
   // Throws Error "where: …" if an id or a content is taken already, by the model or another token.
-  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer,
-              std::string_view where);
+  AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
+              const Normalizer& normalizer, std::string_view where);
 
   const TokenFinder& raw() const { return raw_; }                // for the text as it came
   const TokenFinder& normalized() const { return normalized_; }  // for the normalized text

@@ -46,7 +46,7 @@ void multiply_few_rows_output_major(const Tensor& x, const Linear& linear, Tenso
 // Here a share of rows is a share of the inputs, which adds to every output: partial sums, joined
 // in an order that does not depend on the number of cores.
 void multiply_few_rows_input_major(const Tensor& x, const Linear& linear, Tensor& y) {
-  constexpr int64_t kShares = 8;
+  constexpr int64_t kShares = kInputShares;
   const int64_t inputs = linear.inputs(), outputs = linear.outputs(), rows = x.size(0);
   const int64_t share = (inputs + kShares - 1) / kShares;
   std::vector<float> partial(static_cast<size_t>(kShares * rows * outputs), 0.0f);
@@ -59,6 +59,20 @@ void multiply_few_rows_input_major(const Tensor& x, const Linear& linear, Tensor
   });
   for (int64_t i = 0; i < kShares; ++i)
     add_scaled(partial.data() + i * rows * outputs, 1, rows * outputs, y.data<float>());
+}
+
+// The same sums for more rows: a task has a range of outputs, which meets all rows.
+void multiply_many_rows_input_major(const Tensor& x, const Linear& linear, Tensor& y) {
+  constexpr int64_t kColumns = kColumnsAtOnce;
+  const int64_t inputs = linear.inputs(), outputs = linear.outputs();
+  const auto* weight = static_cast<const std::byte*>(linear.weight.raw());
+  const DType type = linear.weight.dtype();
+  float* to = y.data<float>();
+  parallel_for((outputs + kColumns - 1) / kColumns, [&](int64_t i) {
+    const int64_t begin = i * kColumns, columns = std::min(kColumns, outputs - begin);
+    multiply_input_major_columns(weight + begin * size_in_bytes(type), type, inputs, outputs,
+                                 columns, x.data<float>(), inputs, x.size(0), to + begin, outputs);
+  });
 }
 
 // A task's part of a weight gradient, of a fixed size: the sums come out the same for any number
@@ -95,9 +109,10 @@ void add_rows(const Tensor& rows, float* to) {
 
 void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
   start_with_bias(linear, y);
-  if (x.size(0) <= kFewRows)
-    return linear.input_major ? multiply_few_rows_input_major(x, linear, y)
-                              : multiply_few_rows_output_major(x, linear, y);
+  const int64_t rows = x.size(0);
+  if (rows <= kManyRows && !linear.input_major) return multiply_few_rows_output_major(x, linear, y);
+  if (rows <= kFewRows) return multiply_few_rows_input_major(x, linear, y);
+  if (rows <= kManyRows) return multiply_many_rows_input_major(x, linear, y);
   const int64_t outputs = linear.outputs();
   parallel_for(panel_count(linear), [&](int64_t i) {
     thread_local std::vector<float> widened;

@@ -5,40 +5,11 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dofla/ops/cpu/weight_rows.cc"
 #include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+
+#include "dofla/ops/cpu/weight_loads-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dofla::cpu::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using Floats = hn::ScalableTag<float>;
-using Vector = hn::Vec<Floats>;
-
-HWY_INLINE Vector load(const float* from) {
-  return hn::LoadU(Floats(), from);
-}
-
-HWY_INLINE Vector load(const BFloat16* from) {  // a bfloat16 is the upper half of a float
-  const hn::Rebind<uint16_t, Floats> halves;
-  const hn::Rebind<uint32_t, Floats> words;
-  const auto bits = hn::LoadU(halves, reinterpret_cast<const uint16_t*>(from));
-  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(words, bits)));
-}
-
-HWY_INLINE Vector load(const Float16* from) {
-  const hn::Rebind<hwy::float16_t, Floats> halves;
-  return hn::PromoteTo(Floats(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
-}
-
-HWY_INLINE float widen_one(float x) {
-  return x;
-}
-HWY_INLINE float widen_one(BFloat16 x) {
-  return to_float(x);
-}
-HWY_INLINE float widen_one(Float16 x) {
-  return to_float(x);
-}
 
 template <class T>
 void Widen(const T* from, int64_t count, float* to) {
@@ -58,33 +29,97 @@ void WidenF16(const Float16* from, int64_t count, float* to) {
   Widen(from, count, to);
 }
 
-// One weight row after the other: memory is fastest when read strictly in order. Four sums keep
-// the multipliers busy.
-template <class T>
-HWY_INLINE float DotRow(const T* weight, const float* x, int64_t count) {
+// One weight row against kRows of x, as vectors whose lanes are still to be summed; returns how
+// many elements are in them, all but a rest of less than a vector. Memory is fastest when read
+// strictly in order. Four sums a row keep the multipliers busy.
+template <int64_t kRows, class T>
+HWY_INLINE int64_t DotVectors(const T* weight, const float* x, int64_t x_stride, int64_t count,
+                              Vector* total) {
   const Floats d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  Vector sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  Vector sum[kRows][4];
+  for (int64_t r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = hn::Zero(d);
   int64_t k = 0;
-  for (; k + 4 * lanes <= count; k += 4 * lanes) {
-    sum0 = hn::MulAdd(load(weight + k), hn::LoadU(d, x + k), sum0);
-    sum1 = hn::MulAdd(load(weight + k + lanes), hn::LoadU(d, x + k + lanes), sum1);
-    sum2 = hn::MulAdd(load(weight + k + 2 * lanes), hn::LoadU(d, x + k + 2 * lanes), sum2);
-    sum3 = hn::MulAdd(load(weight + k + 3 * lanes), hn::LoadU(d, x + k + 3 * lanes), sum3);
+  for (; k + 4 * lanes <= count; k += 4 * lanes)
+    for (int64_t i = 0; i < 4; ++i) {
+      const Vector w = load(weight + k + i * lanes);
+      for (int64_t r = 0; r < kRows; ++r)
+        sum[r][i] = hn::MulAdd(w, hn::LoadU(d, x + r * x_stride + k + i * lanes), sum[r][i]);
+    }
+  for (; k + lanes <= count; k += lanes) {
+    const Vector w = load(weight + k);
+    for (int64_t r = 0; r < kRows; ++r)
+      sum[r][0] = hn::MulAdd(w, hn::LoadU(d, x + r * x_stride + k), sum[r][0]);
   }
-  for (; k + lanes <= count; k += lanes)
-    sum0 = hn::MulAdd(load(weight + k), hn::LoadU(d, x + k), sum0);
-  float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
-  for (; k < count; ++k) total += widen_one(weight[k]) * x[k];
-  return total;
+  for (int64_t r = 0; r < kRows; ++r)
+    total[r] = hn::Add(hn::Add(sum[r][0], sum[r][1]), hn::Add(sum[r][2], sum[r][3]));
+  return k;
 }
+
+template <int64_t kRows, class T>
+HWY_INLINE void DotRows(const T* weight, const float* x, int64_t x_stride, int64_t count, float* y,
+                        int64_t y_stride) {
+  Vector total[kRows];
+  const int64_t k = DotVectors<kRows>(weight, x, x_stride, count, total);
+  for (int64_t r = 0; r < kRows; ++r) {
+    float one = hn::GetLane(hn::SumOfLanes(Floats(), total[r]));
+    for (int64_t i = k; i < count; ++i)
+      one = mul_add(widen_one(weight[i]), x[r * x_stride + i], one);
+    y[r * y_stride] += one;
+  }
+}
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// Four weight rows against four of x, where the inputs fill the vectors: the lanes of all sixteen
+// vectors are summed together, in pairs of the same distance as SumOfLanes has, 8, 4, 2 and 1.
+template <class T>
+HWY_INLINE void DotSquare(const T* weight, const float* x, int64_t x_stride, int64_t count,
+                          float* y, int64_t y_stride) {
+  __m512 rows[4];  // of a weight row each, with four lanes of every row of x
+  for (int64_t n = 0; n < 4; ++n) {
+    Vector v[4];
+    DotVectors<4>(weight + n * count, x, x_stride, count, v);
+    const auto fold = [](__m512 a, __m512 b) HWY_ATTR {
+      return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    };
+    const __m512 a = fold(v[0].raw, v[1].raw), b = fold(v[2].raw, v[3].raw);
+    rows[n] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  }
+  const auto fold = [](__m512 a, __m512 b) HWY_ATTR {
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  };
+  const __m512 a = fold(rows[0], rows[1]), b = fold(rows[2], rows[3]);
+  const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  HWY_ALIGN float sums[16];
+  _mm512_store_ps(sums, all);
+  for (int64_t r = 0; r < 4; ++r)
+    for (int64_t n = 0; n < 4; ++n) y[r * y_stride + n] += sums[4 * r + n];
+}
+#endif
 
 template <class T>
 void OutputMajor(const T* weight, int64_t inputs, int64_t outputs, const float* x, int64_t x_stride,
                  int64_t rows, float* y, int64_t y_stride) {
-  for (int64_t n = 0; n < outputs; ++n)
-    for (int64_t r = 0; r < rows; ++r)
-      y[r * y_stride + n] += DotRow(weight + n * inputs, x + r * x_stride, inputs);
+  constexpr int64_t kPanel = 16;  // weight rows that stay in the cache while those of x pass by
+  for (int64_t begin = 0; begin < outputs; begin += kPanel) {
+    const int64_t end = HWY_MIN(begin + kPanel, outputs);
+    int64_t r = 0;
+    for (; r + kSharing <= rows; r += kSharing) {
+      int64_t n = begin;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+      for (; inputs % 16 == 0 && n + 4 <= end; n += 4)
+        DotSquare(weight + n * inputs, x + r * x_stride, x_stride, inputs, y + r * y_stride + n,
+                  y_stride);
+#endif
+      for (; n < end; ++n)
+        DotRows<kSharing>(weight + n * inputs, x + r * x_stride, x_stride, inputs,
+                          y + r * y_stride + n, y_stride);
+    }
+    for (; r < rows; ++r)
+      for (int64_t n = begin; n < end; ++n)
+        DotRows<1>(weight + n * inputs, x + r * x_stride, x_stride, inputs, y + r * y_stride + n,
+                   y_stride);
+  }
 }
 
 // y[0, count) += Σ_k x[k] w[k] over kGroup consecutive weight rows: y is loaded and stored once for
@@ -112,7 +147,8 @@ HWY_INLINE void AddRows(const T* weight, const float* x, int64_t count, float* y
     hn::StoreU(sum1, d, y + n + lanes);
   }
   for (; n < count; ++n)
-    for (int64_t k = 0; k < kGroup; ++k) y[n] += widen_one(weight[k * count + n]) * x[k];
+    for (int64_t k = 0; k < kGroup; ++k)
+      y[n] = mul_add(widen_one(weight[k * count + n]), x[k], y[n]);
 }
 
 template <class T>
@@ -125,29 +161,24 @@ void InputMajor(const T* weight, int64_t inputs, int64_t outputs, const float* x
   for (; k < inputs; ++k)
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t n = 0; n < outputs; ++n)
-        y[r * y_stride + n] += widen_one(weight[k * outputs + n]) * x[r * x_stride + k];
+        y[r * y_stride + n] =
+            mul_add(widen_one(weight[k * outputs + n]), x[r * x_stride + k], y[r * y_stride + n]);
 }
 
 void MultiplyOutputMajor(const void* weight, DType dtype, int64_t inputs, int64_t outputs,
                          const float* x, int64_t x_stride, int64_t rows, float* y,
                          int64_t y_stride) {
-  const auto run = [&]<class T>(const T* typed) {
+  with_type(weight, dtype, [&](const auto* typed) HWY_ATTR {
     OutputMajor(typed, inputs, outputs, x, x_stride, rows, y, y_stride);
-  };
-  if (dtype == DType::kF32) run(static_cast<const float*>(weight));
-  if (dtype == DType::kBF16) run(static_cast<const BFloat16*>(weight));
-  if (dtype == DType::kF16) run(static_cast<const Float16*>(weight));
+  });
 }
 
 void MultiplyInputMajor(const void* weight, DType dtype, int64_t inputs, int64_t outputs,
                         const float* x, int64_t x_stride, int64_t rows, float* y,
                         int64_t y_stride) {
-  const auto run = [&]<class T>(const T* typed) {
+  with_type(weight, dtype, [&](const auto* typed) HWY_ATTR {
     InputMajor(typed, inputs, outputs, x, x_stride, rows, y, y_stride);
-  };
-  if (dtype == DType::kF32) run(static_cast<const float*>(weight));
-  if (dtype == DType::kBF16) run(static_cast<const BFloat16*>(weight));
-  if (dtype == DType::kF16) run(static_cast<const Float16*>(weight));
+  });
 }
 
 }  // namespace dofla::cpu::HWY_NAMESPACE

@@ -12,7 +12,10 @@ void widen(const float* from, int64_t count, float* to);
 void widen(const BFloat16* from, int64_t count, float* to);
 void widen(const Float16* from, int64_t count, float* to);
 
-// Most rows of x that multiply_rows takes at a time: past that, sgemm is faster.
+// Up to so many rows the bits of a row do not depend on how many others there are, nor on which:
+// a sequence that decodes among others gives what it gives alone. Past that, sgemm is faster.
+inline constexpr int64_t kManyRows = 64;
+// Up to so many, the weights pass by once in the order in which they lie in memory.
 inline constexpr int64_t kFewRows = 4;
 
 // y[r][n] += Σ_k w[n][k] x[r][k] for a weight of [outputs, inputs].
@@ -20,9 +23,19 @@ void multiply_output_major(const void* weight, DType dtype, int64_t inputs, int6
                            const float* x, int64_t x_stride, int64_t rows, float* y,
                            int64_t y_stride);
 
-// y[r][n] += Σ_k w[k][n] x[r][k] for a weight of [inputs, outputs].
+// The inputs of a weight of [inputs, outputs] are summed in so many shares, one after another.
+inline constexpr int64_t kInputShares = 8;
+
+// y[r][n] += Σ_k w[k][n] x[r][k] for one share of a weight of [inputs, outputs].
 void multiply_input_major(const void* weight, DType dtype, int64_t inputs, int64_t outputs,
                           const float* x, int64_t x_stride, int64_t rows, float* y,
                           int64_t y_stride);
+
+// The same for all shares, up to kManyRows rows and `columns` of the outputs, at most
+// kColumnsAtOnce; rows of the weight are `outputs` apart.
+inline constexpr int64_t kColumnsAtOnce = 256;
+void multiply_input_major_columns(const void* weight, DType dtype, int64_t inputs, int64_t outputs,
+                                  int64_t columns, const float* x, int64_t x_stride, int64_t rows,
+                                  float* y, int64_t y_stride);
 
 }  // namespace dofla::cpu

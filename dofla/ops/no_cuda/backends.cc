@@ -18,6 +18,7 @@
 #include "dofla/ops/rounding.h"
 #include "dofla/ops/row_gather.h"
 #include "dofla/ops/rows.h"
+#include "dofla/ops/sampling.h"
 #include "dofla/ops/softmax_attention.h"
 #include "dofla/ops/token_program.h"
 
@@ -42,6 +43,7 @@ const RidgeTracesBackend kRidgeTraces = {};
 const RoundingBackend kRounding = {};
 const RowGatherBackend kRowGather = {};
 const RowsBackend kRows = {};
+const SamplingBackend kSampling = {};
 const SoftmaxAttentionBackend kSoftmaxAttention = {};
 const TokenProgramBackend kTokenProgram = {};
 

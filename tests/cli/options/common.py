@@ -8,7 +8,7 @@ from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
 COMMANDS = ["", "inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "compare",
-            "generate", "distill", "finetune", "report", "reproduce"]
+            "generate", "distill", "finetune", "report", "reproduce", "chat", "serve"]
 
 
 @option("", "--help")
@@ -46,7 +46,8 @@ def register_common(command):
         run(*plain(command), "--device", "abacus", code=2)
 
     option(command, "--help")(helps)
-    option(command, "--json")(prints_json)
+    if command not in ("chat", "serve"):
+        option(command, "--json")(prints_json)
     if command in ("dof", "sensitivity", "evaluate", "compare", "generate", "distill", "finetune", "reproduce"):
         option(command, "--device")(device)
 

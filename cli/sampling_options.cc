@@ -1,0 +1,28 @@
+#include "cli/sampling_options.h"
+
+#include "cli/command.h"
+
+namespace dofla::cli {
+
+void add_sampling_options(CLI::App& app, SamplerOptions& sampler) {
+  app.add_option("--temperature", sampler.temperature,
+                 "divides the logits; 0 always takes the likeliest token")
+      ->capture_default_str()
+      ->type_name("X")
+      ->check(real_between(0, 1e6));
+  app.add_option("--top-k", sampler.top_k, "draw from the K likeliest tokens only; 0: from all")
+      ->capture_default_str()
+      ->type_name("K")
+      ->check(whole_from(0));
+  app.add_option("--top-p", sampler.top_p,
+                 "draw from the fewest tokens that hold probability P, 0 < P <= 1")
+      ->capture_default_str()
+      ->type_name("P")
+      ->check(real_between(1e-9, 1));
+  app.add_option("--seed", sampler.seed, "the same seed draws the same tokens")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(seed_number());
+}
+
+}  // namespace dofla::cli
