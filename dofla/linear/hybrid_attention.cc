@@ -40,13 +40,10 @@ struct HybridState : AttentionState {
   std::unique_ptr<AttentionState> transform(const Change& change) const override {
     auto out = std::make_unique<HybridState>();
     if (empty()) return out;
-    for (const auto& [features, tensors] : parts) {
-      HybridAttentionState changed = {
-          change(tensors.k), change(tensors.v), change(tensors.score), {}};
-      const LinearAttentionState& left = tensors.left;
-      if (left.a.defined()) changed.left = {change(left.log_max), change(left.a), change(left.b)};
-      out->parts.push_back({features, std::move(changed)});
-    }
+    out->tensors = {change(tensors.k), change(tensors.v), change(tensors.score), {}};
+    const LinearAttentionState& left = tensors.left;
+    if (left.a.defined())
+      out->tensors.left = {change(left.log_max), change(left.a), change(left.b)};
     return out;
   }
 };
