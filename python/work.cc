@@ -1,0 +1,132 @@
+#include "python/work.h"
+
+#include <stdexcept>
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "cli/usage_error.h"
+#include "dofla/core/error.h"
+
+namespace py = pybind11;
+
+namespace dofla::python {
+namespace {
+
+// Those that somebody has installed a handler for, without those that a thread causes itself.
+sigset_t handled_signals() {
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (int number = 1; number < 32; ++number) {
+    struct sigaction action = {};
+    const bool own = number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
+                     number == SIGILL || number == SIGTRAP || number == SIGABRT;
+    if (!own && ::sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_DFL &&
+        action.sa_handler != SIG_IGN)
+      sigaddset(&handled, number);
+  }
+  return handled;
+}
+
+// The threads of OpenMP that serve this one have its mask if they begin during work. Others may
+// have begun before, numpy's for instance.
+bool block_in_team(const sigset_t& signals) {
+#pragma omp parallel
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return true;
+}
+
+void require_own_process() {
+  static const pid_t process = ::getpid();
+  if (::getpid() != process)
+    fail(
+        "dofla has computed in the process that this one was forked from, and its threads are not "
+        "here: start processes with multiprocessing's \"spawn\" or \"forkserver\"");
+}
+
+// Signals that wait arrive now.
+class SignalsArrive {
+ public:
+  SignalsArrive() {
+    const sigset_t handled = handled_signals();
+    pthread_sigmask(SIG_UNBLOCK, &handled, &before_);
+  }
+  ~SignalsArrive() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsArrive(const SignalsArrive&) = delete;
+  SignalsArrive& operator=(const SignalsArrive&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+py::object to_python(const ProgressUpdate& update) {
+  const py::object step = [&]() -> py::object {
+    if (update.training == nullptr) return py::none();
+    const TrainingStep& training = *update.training;
+    return py::module_::import("dofla").attr("TrainingStep")(
+        training.step, training.loss, training.learning_rate, training.tokens_per_second,
+        training.seconds);
+  }();
+  return py::module_::import("dofla").attr("Progress")(update.stage, update.done, update.total,
+                                                       update.unit, step);
+}
+
+void set_python_error(PyObject* type, const char* message) {
+  // A message may quote a file that is not UTF-8.
+  const py::object text = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(message, static_cast<py::ssize_t>(std::strlen(message)), "replace"));
+  PyErr_SetObject(type, text.ptr());
+}
+
+}  // namespace
+
+Work::Work() {
+  require_own_process();
+  const sigset_t handled = handled_signals();
+  pthread_sigmask(SIG_BLOCK, &handled, &before_);
+  [[maybe_unused]] static thread_local const bool team_is_quiet = block_in_team(handled);
+}
+
+Work::~Work() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+Progress Listener::progress() {
+  return Progress([this](const ProgressUpdate& update) { tell(update); }, &stop_);
+}
+
+void Listener::tell(const ProgressUpdate& update) {
+  const SignalsArrive now;
+  const py::gil_scoped_acquire interpreter;
+  if (stop_) return;
+  try {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (!callback_.is_none()) callback_(to_python(update));
+  } catch (const py::error_already_set&) {
+    thrown_ = std::current_exception();
+    stop_ = true;
+  }
+}
+
+void Listener::rethrow() const {
+  if (thrown_) std::rethrow_exception(thrown_);
+}
+
+void add_exceptions(py::module_& module) {
+  static const py::exception<Error> error(module, "Error", PyExc_RuntimeError);
+  error.attr("__module__") = "dofla";
+  error.attr("__doc__") = "What goes wrong with files, disks and devices.";
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const Error& failure) {
+      set_python_error(error.ptr(), failure.what());
+    } catch (const cli::UsageError& failure) {
+      set_python_error(PyExc_ValueError, failure.what());
+    } catch (const std::invalid_argument& failure) {
+      set_python_error(PyExc_ValueError, failure.what());
+    }
+  });
+}
+
+}  // namespace dofla::python
