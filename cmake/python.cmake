@@ -21,7 +21,7 @@ target_compile_options(dofla_python PRIVATE $<$<CONFIG:Release>:-O1>)
 target_link_libraries(dofla_python PRIVATE dofla_commands dofla_shared)
 
 # The package beside it, with the types of its functions.
-file(GLOB python_sources CONFIGURE_DEPENDS python/dofla/*.py python/dofla/py.typed)
+file(GLOB python_sources CONFIGURE_DEPENDS python/dofla/*.py python/dofla/*.pyi python/dofla/py.typed)
 add_custom_command(OUTPUT ${python_folder}/_functions.pyi
   COMMAND ${CMAKE_COMMAND} -E copy ${python_sources} ${python_folder}
   COMMAND ${CMAKE_COMMAND} -E env PYTHONDONTWRITEBYTECODE=1

@@ -167,6 +167,7 @@ void add_model(py::module_& module) {
 
 PYBIND11_MODULE(_dofla, module) {
   module.attr("version") = std::string(dofla::version());
+  dofla::python::add_end_of_work(module);
   dofla::python::add_exceptions(module);
   dofla::python::add_model(module);
   dofla::python::add_commands(module);

@@ -1,5 +1,9 @@
 #include "python/work.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
 #include <stdexcept>
 
 #include <pthread.h>
@@ -36,9 +40,53 @@ bool block_in_team(const sigset_t& signals) {
   return true;
 }
 
-void require_own_process() {
+// Threads that compute when the interpreter ends must not go back to it: Python would end them in
+// the midst of C++, which ends the process.
+struct Workers {
+  std::mutex mutex;
+  std::condition_variable fewer;
+  int count = 0;
+  bool interpreter_ends = false;
+};
+Workers workers;
+
+void begin_work() {
+  const std::lock_guard lock(workers.mutex);
+  ++workers.count;
+}
+
+void end_work() {
+  const std::lock_guard lock(workers.mutex);
+  --workers.count;
+  workers.fewer.notify_all();
+}
+
+// Called by a thread that computes, before it takes the interpreter.
+void stay_away_from_its_end() {
+  {
+    const std::lock_guard lock(workers.mutex);
+    if (!workers.interpreter_ends) return;
+  }
+  end_work();
+  for (;;) ::pause();
+}
+
+pid_t working_process() {
   static const pid_t process = ::getpid();
-  if (::getpid() != process)
+  return process;
+}
+
+void wait_for_workers() {
+  constexpr std::chrono::seconds kLongest(10);  // a progress function may never return
+  const py::gil_scoped_release released;
+  if (::getpid() != working_process()) return;
+  std::unique_lock lock(workers.mutex);
+  workers.interpreter_ends = true;
+  workers.fewer.wait_for(lock, kLongest, [] { return workers.count == 0; });
+}
+
+void require_own_process() {
+  if (::getpid() != working_process())
     fail(
         "dofla has computed in the process that this one was forked from, and its threads are not "
         "here: start processes with multiprocessing's \"spawn\" or \"forkserver\"");
@@ -85,10 +133,15 @@ Work::Work() {
   const sigset_t handled = handled_signals();
   pthread_sigmask(SIG_BLOCK, &handled, &before_);
   [[maybe_unused]] static thread_local const bool team_is_quiet = block_in_team(handled);
+  begin_work();
+  interpreter_ = PyEval_SaveThread();
 }
 
 Work::~Work() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  stay_away_from_its_end();
+  PyEval_RestoreThread(interpreter_);
+  end_work();
 }
 
 Progress Listener::progress() {
@@ -96,6 +149,7 @@ Progress Listener::progress() {
 }
 
 void Listener::tell(const ProgressUpdate& update) {
+  stay_away_from_its_end();
   const SignalsArrive now;
   const py::gil_scoped_acquire interpreter;
   if (stop_) return;
@@ -110,6 +164,11 @@ void Listener::tell(const ProgressUpdate& update) {
 
 void Listener::rethrow() const {
   if (thrown_) std::rethrow_exception(thrown_);
+}
+
+void add_end_of_work(py::module_& module) {
+  module.def("_wait_for_workers", &wait_for_workers);
+  py::module_::import("atexit").attr("register")(module.attr("_wait_for_workers"));
 }
 
 void add_exceptions(py::module_& module) {

@@ -13,7 +13,8 @@ namespace dofla::python {
 
 // While one lives the library may compute: other threads have the interpreter, and signals that
 // Python handles wait. Handlers must not run on the stacks of threads that compute
-// (cli/interruption.cc says what happened), neither on this one nor on those of OpenMP.
+// (cli/interruption.cc says what happened), neither on this one nor on those of OpenMP. When the
+// interpreter ends, it waits until daemon threads have come to the end of a step, and these stop.
 class Work {
  public:
   Work();  // throws Error after a fork, which OpenMP's threads do not survive
@@ -23,7 +24,7 @@ class Work {
 
  private:
   sigset_t before_;
-  pybind11::gil_scoped_release released_;
+  PyThreadState* interpreter_;
 };
 
 // Tells a Python function of the progress of work. What that throws, and Ctrl-C, asks the work to
@@ -43,7 +44,9 @@ class Listener {
   std::atomic<bool> stop_ = false;
 };
 
-// The exceptions of the library in Python: Error, and ValueError for misuse.
+// For the end of the interpreter; and the exceptions of the library in Python: Error, and
+// ValueError for misuse.
+void add_end_of_work(pybind11::module_& module);
 void add_exceptions(pybind11::module_& module);
 
 // The functions of commands.cc: commands() and run(words, progress, remark).

@@ -87,6 +87,9 @@ def command(result: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             except TypeError as error:
                 raise TypeError(f"{name}() {error}") from None
             progress = given.pop("progress", None)
+            for model in list(given.values()):  # a Model is its folder, and computes where it does
+                if hasattr(model, "__fspath__") and hasattr(model, "device") and "device" in options:
+                    given.setdefault("device", model.device)
             if progress is not None and not callable(progress):
                 raise TypeError(f"{name}(): progress: expected a function, found {type(progress).__name__}")
             with tempfile.TemporaryDirectory(prefix="dofla-") as scratch:
@@ -116,8 +119,9 @@ def words_of(options: dict[str, dict[str, Any]], given: dict[str, Any], scratch:
             continue
         if name == "ids" and not isinstance(value, (str, os.PathLike)):
             value = _saved(_sequences(value), scratch / "ids.json")
-        several = option["many"] and not isinstance(value, (str, os.PathLike)) and hasattr(value, "__iter__")
-        words = [_word(name, one, scratch) for one in (value if several else [value])]
+        several = option["many"] and not isinstance(value, (str, os.PathLike)) and isinstance(value, Iterable)
+        values: Iterable[Any] = value if several else [value]
+        words = [_word(name, one, scratch) for one in values]
         if not words:
             raise ValueError(f"{name}: expected at least one, found none")
         if option["delimiter"]:
@@ -134,7 +138,6 @@ def words_of(options: dict[str, dict[str, Any]], given: dict[str, Any], scratch:
 def _word(name: str, value: Any, scratch: Path) -> str:
     if isinstance(value, Result):  # where the command line has a file that another command saved
         return _saved(value.to_dict(), scratch / f"{name}.json")
-    value = getattr(value, "path", value) if not isinstance(value, os.PathLike) else value  # of a Model
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "ndim", 0):

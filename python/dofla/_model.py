@@ -71,19 +71,18 @@ class Model:
 
     def __init__(self, path: str | os.PathLike[str], device: str = "auto") -> None:
         """`device` is cpu, cuda, or auto: a GPU if there is one. On a GPU weights are bf16."""
-        self.path = os.path.abspath(path)
+        self.path: str = os.path.abspath(path)
         self._asked_device = device
         self._model = _dofla.Model(os.fsencode(self.path), device)
-
-    @property
-    def config(self) -> Inspection:
-        """Its shape and size: what dofla inspect --json prints."""
-        return inspect(self.path)
+        self.config: Inspection = inspect(self.path)  # its shape and size
 
     @property
     def device(self) -> str:
         """Where it computes: cpu or cuda."""
         return self._model.device()
+
+    def __fspath__(self) -> str:
+        return self.path  # commands take a model for its folder
 
     def logits(self, ids: ArrayLike) -> NDArray[np.float32]:
         """Next-token logits [tokens, vocabulary] of a sequence, [batch, tokens, vocabulary] of a batch.

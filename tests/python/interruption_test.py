@@ -81,5 +81,23 @@ while True: dofla.Model(folder).logits([[1] * 512] * 16)
         self.assertEqual(code, -signal.SIGTERM, said)
 
 
+class End(unittest.TestCase):
+    def test_of_a_process_whose_daemon_threads_compute(self):
+        for progress in ("None", "lambda update: time.sleep(0)"):
+            script = HEADING + f"""
+import threading, time
+def work():
+    while True: dofla.evaluate(folder, data=[text] * 20, length=64, progress={progress})
+def draw():
+    while True: list(dofla.Model(folder).generate("The dog"))
+threads = [threading.Thread(target=target, daemon=True) for target in (work, draw)]
+for thread in threads: thread.start()
+dofla.evaluate(folder, data=[text] * 20, length=64)
+print("leaving")
+"""
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "leaving\n", ""))
+
+
 if __name__ == "__main__":
     unittest.main()
