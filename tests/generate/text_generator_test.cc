@@ -4,6 +4,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/linear/linear_model.h"
+#include "tests/support/fixtures.h"
 
 namespace dofla {
 namespace {
@@ -59,21 +60,25 @@ TEST_F(TextGeneration, PromptIsATextItsIdsOrTheBeginningOfADocument) {
 }
 
 TEST_F(TextGeneration, TheEndOfTextHasNoText) {
-  ModelConfig config = model.config();
-  ASSERT_TRUE(config.end_of_text);
-  GenerateOptions how = options(400, 1);
-  how.stop_at_end_of_text = true;
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    how.sampler.seed = seed;
-    TextGenerator generator(model, tokenizer, {.text = "The end."}, how);
-    std::string last;
-    while (const std::optional<Piece> piece = generator.next()) last = piece->text;
-    if (generator.result().stopped != StopReason::kEndOfText) continue;
-    EXPECT_EQ(generator.result().ids.back(), *config.end_of_text);
-    EXPECT_EQ(last, "");
-    return;
+  GenerateOptions how = options(5, 0);
+  const TokenIds ids = ids_of({.text = "Once upon a time"}, how);
+  // The same model, for which the third of these tokens ends a text.
+  const test::ScratchFolder scratch;
+  fs::copy(folder, scratch.path());
+  Json config = checkpoint.config_json();
+  config["eos_token_id"] = ids[2];
+  fs::remove(scratch.path() / "config.json");
+  write_whole(scratch.path() / "config.json", config.dump());
+  const Transformer ending{Checkpoint(scratch.path())};
+  for (const bool stop : {true, false}) {
+    how.stop_at_end_of_text = stop;
+    TextGenerator generator(ending, tokenizer, {.text = "Once upon a time"}, how);
+    std::vector<std::string> texts;
+    while (const std::optional<Piece> piece = generator.next()) texts.push_back(piece->text);
+    EXPECT_EQ(generator.result().ids, stop ? TokenIds(ids.begin(), ids.begin() + 3) : ids);
+    EXPECT_EQ(generator.result().stopped, stop ? StopReason::kEndOfText : StopReason::kMaxTokens);
+    EXPECT_EQ(texts[2].empty(), stop);
   }
-  FAIL() << "no text ended";
 }
 
 TEST_F(TextGeneration, WhatFailedDoesNotGoOn) {
