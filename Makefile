@@ -40,7 +40,7 @@ python:
 
 build-tests:
 	@tools/install_packages.sh build test package python
-	@$(CONFIGURE) -DDOFLA_TESTS=ON -DDOFLA_SHARED=ON -DDOFLA_PYTHON=ON >/dev/null
+	@$(CONFIGURE) -DDOFLA_TESTS=ON -DDOFLA_PYTHON=ON >/dev/null
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
 test: build-tests

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
+#include <utility>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -177,7 +178,7 @@ void add_exceptions(py::module_& module) {
   error.attr("__doc__") = "What goes wrong with files, disks and devices.";
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
-      if (thrown) std::rethrow_exception(thrown);
+      if (thrown) std::rethrow_exception(std::move(thrown));
     } catch (const Error& failure) {
       set_python_error(error.ptr(), failure.what());
     } catch (const cli::UsageError& failure) {

@@ -55,6 +55,14 @@ class Examples(unittest.TestCase):
         self.assertGreaterEqual(len(blocks), 4)
         self.run_code("\n".join(blocks), "docs/python.md")
 
+    def test_readme(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        code, = re.findall(r"```python\n(.*?)```", text, re.S)
+        small = code.replace('data="wiki.jsonl.zst", memory="5MB"',
+                             'data="wiki.txt", memory="60kB", length=32, held_out=2, steps=1')
+        self.assertNotEqual(small, code)
+        self.run_code(small, "README.md")
+
     def test_notebook(self):
         code = (ROOT / "examples/notebook.py").read_text(encoding="utf-8")
         small = 'TEACHER, TEXT, STEPS, LENGTH = "path/to/gpt2", "wiki.txt", 2, 32\n'
