@@ -74,7 +74,7 @@ std::string run(const std::vector<std::string>& words, const py::object& progres
   const cli::Host host = {.print = [&](std::string_view text) { printed += text; },
                           .remark =
                               [&](std::string_view line) {
-                                const py::gil_scoped_acquire interpreter;
+                                const Interpreter interpreter;
                                 remark(py::bytes(line.data(), line.size()));
                               },
                           .progress = listener.progress(),

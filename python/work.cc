@@ -62,7 +62,7 @@ void end_work() {
   workers.fewer.notify_all();
 }
 
-// Called by a thread that computes, before it takes the interpreter.
+// Called by a thread that computes, before it takes the interpreter. Does not return at its end.
 void stay_away_from_its_end() {
   {
     const std::lock_guard lock(workers.mutex);
@@ -145,14 +145,22 @@ Work::~Work() {
   end_work();
 }
 
+Interpreter::Interpreter() {
+  stay_away_from_its_end();
+  before_ = PyGILState_Ensure();
+}
+
+Interpreter::~Interpreter() {
+  PyGILState_Release(before_);
+}
+
 Progress Listener::progress() {
   return Progress([this](const ProgressUpdate& update) { tell(update); }, &stop_);
 }
 
 void Listener::tell(const ProgressUpdate& update) {
-  stay_away_from_its_end();
   const SignalsArrive now;
-  const py::gil_scoped_acquire interpreter;
+  const Interpreter interpreter;
   if (stop_) return;
   try {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();

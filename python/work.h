@@ -27,6 +27,18 @@ class Work {
   PyThreadState* interpreter_;
 };
 
+// A thread that computes has the interpreter while one lives.
+class Interpreter {
+ public:
+  Interpreter();
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+ private:
+  PyGILState_STATE before_;
+};
+
 // Tells a Python function of the progress of work. What that throws, and Ctrl-C, asks the work to
 // stop, in good order, and is thrown again once it has.
 class Listener {

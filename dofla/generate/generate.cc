@@ -64,11 +64,13 @@ class GreedyBatch {
     }
     if (tokens == 1) return;
     std::vector<const DecodeState*> states;
+    states.reserve(read.size());
     for (const DecodeState& state : read) states.push_back(&state);
     Decoder decoder(model_, DecodeState::join(states), std::ssize(which_));
     read.clear();
     for (int64_t i = 1; i < tokens; ++i) {
       TokenIds last;
+      last.reserve(which_.size());
       for (const size_t one : which_) last.push_back(drawn[one].back());
       draw(decoder.step(last), 0, drawn);
     }

@@ -13,6 +13,8 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Iterable
 
+import numpy as np
+
 from . import _dofla
 from ._results import Result, python_name
 
@@ -20,7 +22,7 @@ TABLE: dict[str, tuple[str, list[dict[str, Any]]]] = _dofla.commands()
 
 
 def options_of(command: str) -> dict[str, dict[str, Any]]:
-    return {python_name(option["name"]): option for option in TABLE[command][1]}
+    return {python_name(option["name"].lower()): option for option in TABLE[command][1]}
 
 
 def choices_of(option: dict[str, Any]) -> list[str]:
@@ -53,13 +55,14 @@ def signature_of(command: str) -> inspect.Signature:
     return inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))
 
 
-def describe(function: Callable[..., Any]) -> str:
-    """The docstring of a command's function: what the command does, examples, its arguments."""
+def describe(function: Callable[..., Any], described: Iterable[str] = ()) -> str:
+    """The docstring of a command's function: what the command does, what the function says itself, and its arguments
+    without those that it has described."""
     command = function.__name__
     parameters = inspect.signature(function).parameters
     lines = [TABLE[command][0] + ".", "", inspect.cleandoc(function.__doc__ or ""), "", "Arguments:"]
     for name, option in options_of(command).items():
-        if name not in parameters:
+        if name not in parameters or name in described:
             continue
         text = re.sub(r"\s+", " ", option["help"])
         if choices_of(option):
@@ -139,15 +142,22 @@ def _word(name: str, value: Any, scratch: Path) -> str:
     if isinstance(value, Result):  # where the command line has a file that another command saved
         return _saved(value.to_dict(), scratch / f"{name}.json")
     if isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
+        return path_of(name, value)
     if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "ndim", 0):
         raise TypeError(f"{name}: expected a number, a name or a path, found {type(value).__name__}")
     return str(value)
 
 
+def path_of(name: str, value: str | os.PathLike[str]) -> str:
+    path = os.fsdecode(value)
+    if "\0" in path:  # where C would end it
+        raise ValueError(f"{name}: a null character in {path!r}")
+    return path
+
+
 def _sequences(ids: Any) -> list[Any]:
-    rows = [getattr(row, "tolist", lambda row=row: row)() for row in ids]
-    return rows if any(hasattr(row, "__iter__") for row in rows) else [rows]
+    rows = [np.asarray(row).tolist() for row in ids]
+    return rows if any(isinstance(row, list) for row in rows) else [rows]
 
 
 def _saved(value: Any, file: Path) -> str:

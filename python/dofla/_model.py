@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
 import numpy as np
 
 from . import _dofla
-from ._commands import describe, options_of, words_of
+from ._commands import describe, options_of, path_of, words_of
 from ._functions import inspect
 from ._results import Inspection
 
@@ -71,7 +71,7 @@ class Model:
 
     def __init__(self, path: str | os.PathLike[str], device: str = "auto") -> None:
         """`device` is cpu, cuda, or auto: a GPU if there is one. On a GPU weights are bf16."""
-        self.path: str = os.path.abspath(path)
+        self.path: str = os.path.abspath(path_of("path", path))
         self._asked_device = device
         self._model = _dofla.Model(os.fsencode(self.path), device)
         self.config: Inspection = inspect(self.path)  # its shape and size
@@ -102,7 +102,9 @@ class Model:
     def generate(self, prompt: str | None = None, *, ids: ArrayLike | None = None, max_tokens: int | None = None,
                  temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
                  seed: int | None = None, ignore_end: bool = False) -> Generation:
-        """
+        """Tokens and their text, one by one; `prompt` is the text to continue, or `ids` are its tokens (left out: the
+        beginning of a document).
+
         >>> ids = model.encode("Once upon a time")
         >>> "".join(token.text for token in model.generate(ids=ids, max_tokens=4, temperature=0))
         ', there was a'
@@ -115,7 +117,7 @@ class Model:
                                                None if ids is None else np.asarray(ids),
                                                list(words_of(_DRAWING, given))))
 
-    generate.__doc__ = describe(generate)
+    generate.__doc__ = describe(generate, described=("prompt", "ids"))
 
     def __repr__(self) -> str:
         return f"dofla.Model({self.path!r}, device={self.device!r})"

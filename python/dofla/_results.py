@@ -12,7 +12,7 @@ _MOST_ROWS = 100  # of a list in a table
 
 def python_name(name: str) -> str:
     """What Python calls an option or a field: held-out is held_out, lambda is lambda_."""
-    name = name.lower().replace("-", "_")
+    name = name.replace("-", "_")
     return name + "_" if keyword.iskeyword(name) else name
 
 

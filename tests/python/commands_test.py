@@ -76,7 +76,8 @@ class Commands(unittest.TestCase):
             "rows.json", json.dumps(ids.tolist())))
         self.assertEqual(by_array, by_file)
         self.assertEqual(dofla.evaluate(FOLDER, ids=ids[0]).tokens, 11)
-        self.assertEqual(dofla.evaluate(FOLDER, ids=[ids[0], [1, 2]]).tokens, 12)
+        self.assertEqual(dofla.evaluate(FOLDER, ids=[ids[0], [np.int32(1), 2]]).tokens, 12)
+        self.assertEqual(dofla.evaluate(dofla.Model(FOLDER, device="cpu"), ids=ids), by_file)
 
     def test_tasks(self):
         folder = program.task_folder()
@@ -145,6 +146,10 @@ class Arguments(unittest.TestCase):
                 (lambda: dofla.plan(SCRATCH / "none.json"), dofla.Error, "none.json"),
                 (lambda: dofla.plan("x", cost=3, memory="3MB"), ValueError, "--cost excludes --memory"),
                 (lambda: dofla.evaluate("-no-option"), dofla.Error, "-no-option: not a folder"),
+                (lambda: dofla.evaluate(f"{FOLDER}\0more"), ValueError, "model: a null character"),
+                (lambda: dofla.Model(f"{FOLDER}\0more"), ValueError, "path: a null character"),
+                (lambda: dofla.compare(FOLDER, []), ValueError, "student: expected at least one"),
+                (lambda: dofla.evaluate(FOLDER, ids=3), TypeError, "not iterable"),
                 (lambda: dofla.evaluate(""), dofla.Error, "MODEL is an empty name"),
                 (lambda: dofla.evaluate("\udcff"), dofla.Error, "not a folder")):
             with self.assertRaisesRegex(error, words):
