@@ -97,6 +97,7 @@ class Generation {
   }
 
   std::optional<std::string> stopped() const {
+    const std::lock_guard lock(model_->busy);
     if (!generator_.done()) return std::nullopt;
     return std::string(name(generator_.result().stopped));
   }
@@ -149,7 +150,7 @@ std::string decode(const LoadedModel& self, const py::array& array, bool skip_sp
 void add_model(py::module_& module) {
   py::class_<Generation>(module, "Generation")
       .def("next", &next_piece)
-      .def("stopped", &Generation::stopped);
+      .def("stopped", &Generation::stopped, py::call_guard<py::gil_scoped_release>());
   py::class_<LoadedModel, std::shared_ptr<LoadedModel>>(module, "Model")
       .def(py::init([](const std::string& folder, const std::string& device) {
         const Work work;
