@@ -7,6 +7,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include "cli/assets.h"
 #include "cli/generate_options.h"
 #include "cli/program.h"
 #include "dofla/core/version.h"
@@ -151,6 +152,7 @@ void add_model(py::module_& module) {
   py::class_<Generation>(module, "Generation")
       .def("next", &next_piece)
       .def("stopped", &Generation::stopped, py::call_guard<py::gil_scoped_release>());
+  module.def("built_in_model", [] { return py::bytes(cli::built_in_model().string()); });
   py::class_<LoadedModel, std::shared_ptr<LoadedModel>>(module, "Model")
       .def(py::init([](const std::string& folder, const std::string& device) {
         const Work work;

@@ -148,7 +148,7 @@ def _word(name: str, value: Any, scratch: Path) -> str:
     return str(value)
 
 
-def path_of(name: str, value: str | os.PathLike[str]) -> str:
+def path_of(name: str, value: str | bytes | os.PathLike[str]) -> str:
     path = os.fsdecode(value)
     if "\0" in path:  # where C would end it
         raise ValueError(f"{name}: a null character in {path!r}")

@@ -69,9 +69,10 @@ class Model:
     ' was'
     """
 
-    def __init__(self, path: str | os.PathLike[str], device: str = "auto") -> None:
-        """`device` is cpu, cuda, or auto: a GPU if there is one. On a GPU weights are bf16."""
-        self.path: str = os.path.abspath(path_of("path", path))
+    def __init__(self, path: str | os.PathLike[str] | None = None, device: str = "auto") -> None:
+        """A Hugging Face folder (left out: the built-in wiki-mini). `device` is cpu, cuda, or auto: a GPU if there is
+        one. On a GPU weights are bf16."""
+        self.path: str = os.path.abspath(path_of("path", _dofla.built_in_model() if path is None else path))
         self._asked_device = device
         self._model = _dofla.Model(os.fsencode(self.path), device)
         self.config: Inspection = inspect(self.path)  # its shape and size

@@ -220,6 +220,10 @@ class Folders(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "cpu, cuda or auto, found tpu"):
             dofla.Model(FOLDER, device="tpu")
 
+    def test_left_out_is_the_built_in_one(self):
+        self.assertEqual(dofla.Model().config, dofla.inspect())
+        self.assertEqual(dofla.Model().config.to_dict(), program.answer("inspect"))
+
     def test_a_model_that_was_overwritten_is_not_believed(self):
         folder = new_path("copy")
         shutil.copytree(FOLDER, folder)
