@@ -1,9 +1,10 @@
 # dofla: every step from a bare Debian 12 machine to a result. Each installs the packages it needs.
 #   make demo      build the binary and run the main job on the built-in model
 #   make test      build everything and run every test
-#   make install   the binary, the library and its headers (PREFIX=/usr/local)
-#   make package   the same as a Debian package
-.PHONY: build demo build-tests test bench peers lint format fuzz packages installable install package clean
+#   make python    the Python package, in build/release/python
+#   make install   the binary, the library, its headers and the Python package (PREFIX=/usr/local)
+#   make package   the same as Debian packages
+.PHONY: build demo python build-tests test bench peers lint format fuzz packages installable install package clean
 .DEFAULT_GOAL := build
 
 # CUDA=1 builds the GPU operations too.
@@ -32,9 +33,14 @@ demo:
 	@cmake --build $(BUILD) --parallel $(JOBS) --target dofla_cli
 	@tools/demo.sh $(BUILD)/dofla
 
+python:
+	@tools/install_packages.sh build python
+	@$(CONFIGURE) -DDOFLA_SHARED=ON -DDOFLA_PYTHON=ON >/dev/null
+	@cmake --build $(BUILD) --parallel $(JOBS) --target python_package
+
 build-tests:
-	@tools/install_packages.sh build test package
-	@$(CONFIGURE) -DDOFLA_TESTS=ON >/dev/null
+	@tools/install_packages.sh build test package python
+	@$(CONFIGURE) -DDOFLA_TESTS=ON -DDOFLA_PYTHON=ON >/dev/null
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
 test: build-tests
@@ -57,7 +63,7 @@ peers:
 	@bench/peers/run.sh $(BUILD)/bench/gpu_bench $(RESULTS)
 
 lint:
-	@tools/install_packages.sh build lint
+	@tools/install_packages.sh build lint python
 	@tools/lint.sh
 
 format:
@@ -70,17 +76,17 @@ fuzz:
 	@tools/install_packages.sh build lint
 	@tools/fuzz.sh $(SECONDS)
 
-# What is installed: the binary, the libraries, the man pages.
+# What is installed: the binary, the libraries, the man pages, the Python package.
 installable:
-	@tools/install_packages.sh build package
-	@$(CONFIGURE) >/dev/null
-	@cmake --build $(BUILD) --parallel $(JOBS) --target dofla_cli dofla dofla_shared man_pages
+	@tools/install_packages.sh build package python
+	@$(CONFIGURE) -DDOFLA_SHARED=ON -DDOFLA_PYTHON=ON >/dev/null
+	@cmake --build $(BUILD) --parallel $(JOBS) --target dofla_cli dofla dofla_shared man_pages python_package
 
 # PREFIX=DIR installs there (left out: /usr/local).
 install: installable
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
 
-# A Debian package, in out/.
+# Debian packages, in out/.
 package: installable
 	@cpack --config $(BUILD)/CPackConfig.cmake -B out && rm -r out/_CPack_Packages
 

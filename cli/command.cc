@@ -19,7 +19,7 @@ CLI::Validator number_check(Number low, Number high, const std::string& expected
     if (error == std::errc() && stop == end && number >= low && number <= high) return {};
     return fmt::format("expected {}, found {}", expected, text);
   };
-  return CLI::Validator(check, "");
+  return CLI::Validator(check, "", std::is_integral_v<Number> ? kWholeNumber : kRealNumber);
 }
 
 void remark_on_skipped(const SkippedLines& skipped) {

@@ -96,6 +96,8 @@ CLI::Option* add_number(CLI::App& app, const char* name, Number& value, const ch
 
 // Checks of a number on the command line, stricter than the parser's own: all of the text must be
 // the number, NaN and what does not fit into the type are refused.
+inline constexpr const char* kWholeNumber = "whole";  // the names of these checks
+inline constexpr const char* kRealNumber = "real";
 CLI::Validator real_between(double low, double high);
 CLI::Validator whole_between(int64_t low, int64_t high);
 CLI::Validator whole_from(int64_t low);

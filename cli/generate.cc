@@ -1,5 +1,3 @@
-#include "dofla/generate/generate.h"
-
 #include <memory>
 
 #include <sys/stat.h>
@@ -7,10 +5,11 @@
 
 #include "cli/command.h"
 #include "cli/device_option.h"
+#include "cli/generate_options.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
-#include "cli/sampling_options.h"
 #include "dofla/core/error.h"
+#include "dofla/generate/text_generator.h"
 #include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
@@ -21,8 +20,7 @@ struct GenerateArguments {
   DeviceOption device;
   std::string prompt;
   std::string ids;
-  bool ignore_end = false;
-  GenerateOptions generate;
+  DrawingOptions drawing;
   bool json = false;
 };
 
@@ -31,38 +29,13 @@ bool is_pipe(int descriptor) {
   return ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-// Without a prompt the model starts as it does at the beginning of a document.
-TokenIds beginning(const ModelConfig& config) {
-  if (config.begin_of_text) return {*config.begin_of_text};
-  if (config.end_of_text) return {*config.end_of_text};
-  fail("the model has no token to begin a text with: give --prompt or --ids");
-}
-
-TokenIds prompt_ids(const GenerateArguments& options, const Transformer& model,
-                    const std::optional<Tokenizer>& tokenizer) {
-  const ModelConfig& config = model.config();
-  if (!options.ids.empty()) {
-    const std::vector<TokenIds> sequences =
-        read_ids(options.ids, {.vocabulary = config.vocabulary, .longest = model.most_tokens()});
-    if (sequences.size() != 1)
-      fail("{}: expected one sequence to continue, found {}", options.ids, sequences.size());
-    return sequences.front();
-  }
-  if (options.prompt.empty()) return beginning(config);
-  TokenIds ids = tokenizer->encode(options.prompt);
-  return ids.empty() ? beginning(config) : ids;
-}
-
-// The decoder reads a prompt first: SentencePiece tokenizers drop the space before the first word
-// of a text, which the first word of a continuation must keep.
-std::optional<StreamDecoder> decoder_after(const GenerateArguments& options, const TokenIds& prompt,
-                                           const std::optional<Tokenizer>& tokenizer) {
-  if (!tokenizer) return std::nullopt;
-  StreamDecoder decoder(*tokenizer);
-  const bool continues = !options.prompt.empty() || !options.ids.empty();
-  if (continues)
-    for (const int64_t id : prompt) decoder.next(id);
-  return decoder;
+Prompt read_prompt(const GenerateArguments& options, const Transformer& model) {
+  if (options.ids.empty()) return {.text = options.prompt};
+  std::vector<TokenIds> sequences = read_ids(
+      options.ids, {.vocabulary = model.config().vocabulary, .longest = model.most_tokens()});
+  if (sequences.size() != 1)
+    fail("{}: expected one sequence to continue, found {}", options.ids, sequences.size());
+  return {.ids = std::move(sequences.front())};
 }
 
 void print_remarks(const Generation& result, const TokenIds& prompt, int64_t context) {
@@ -79,37 +52,33 @@ void run(const GenerateArguments& options) {
                                                  ? find_tokenizer(checkpoint.folder())
                                                  : Tokenizer::load(checkpoint.folder());
   const Transformer model = load_model(checkpoint, options.device.get());
-  const ModelConfig& config = model.config();
-  const TokenIds prompt = prompt_ids(options, model, tokenizer);
-  std::optional<StreamDecoder> decoder = decoder_after(options, prompt, tokenizer);
+  TextGenerator generator(model, tokenizer, read_prompt(options, model), options.drawing.value());
+  const Generation& result = generator.result();
 
   std::string text;
-  const auto add_text = [&](std::string_view piece) {
-    text += piece;
-    if (!options.json) print(piece);
-  };
   ProgressBar bar;
   const Progress progress = options.json ? bar.progress() : Progress();  // else the text itself
-  const int64_t most = options.generate.max_tokens;
+  const int64_t most = options.drawing.value().max_tokens;
   int64_t done = 0;
   report(progress, {"generate", done, most, "tokens"});
-  const Generation result = generate(model, prompt, options.generate, [&](int64_t id) {
+  while (const std::optional<Piece> piece = generator.next()) {
     if (done == 0 && !options.json) print(options.prompt);
     report(progress, {"generate", ++done, most, "tokens"});
-    if (options.generate.stop_at_end_of_text && id == config.end_of_text) return;
-    add_text(decoder ? decoder->next(id) : fmt::format("{} ", id));
-  });
-  if (decoder) add_text(decoder->finish());
+    text += piece->text;
+    if (options.json) continue;
+    const bool ends = generator.done() && result.stopped == StopReason::kEndOfText;
+    print(tokenizer || ends ? piece->text : fmt::format("{} ", piece->id));
+  }
   checkpoint.require_unchanged();
 
   if (options.json) {
     OrderedJson json = {{"ids", result.ids}, {"text", nullptr}};
-    if (decoder) json["text"] = text;
+    if (tokenizer) json["text"] = text;
     json["tokens_per_second"] = result.tokens_per_second;
     return print_json(json);
   }
   print("\n");
-  print_remarks(result, prompt, model.most_tokens());
+  print_remarks(result, generator.prompt(), model.most_tokens());
 }
 
 }  // namespace
@@ -127,12 +96,7 @@ Command add_generate(CLI::App& program) {
   CLI::Option* ids =
       app->add_option("--ids", options->ids, "JSON file with the prompt's token ids: [[1, 2, 3]]");
   ids->type_name("F")->excludes(prompt);
-  app->add_option("--max-tokens", options->generate.max_tokens, "tokens to generate at most")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(whole_from(1));
-  add_sampling_options(*app, options->generate.sampler);
-  app->add_flag("--ignore-end", options->ignore_end, "go on after the end-of-text token");
+  options->drawing.add(*app);
   add_json_flag(*app, options->json);
   app->footer(
       "The text streams as it comes, after the prompt. It ends at --max-tokens, at the\n"
@@ -150,7 +114,6 @@ Command add_generate(CLI::App& program) {
       "is\n"
       "  null without a tokenizer; the rate is that of the tokens after the first.");
   return {app, [options, prompt, ids] {
-            options->generate.stop_at_end_of_text = !options->ignore_end;
             const bool piped = prompt->count() + ids->count() == 0 && is_pipe(STDIN_FILENO);
             if (options->prompt == "-" || piped) options->prompt = read_input("-");
             run(*options);

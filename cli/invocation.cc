@@ -1,13 +1,14 @@
 #include "cli/invocation.h"
 
+#include <algorithm>
 #include <cctype>
+
+#include "cli/host.h"
 
 namespace dofla::cli {
 namespace {
 
 std::string remembered;
-
-}  // namespace
 
 std::string shell_quoted(std::string_view argument) {
   constexpr std::string_view kPlain = "_@%+=:,./-";
@@ -21,13 +22,21 @@ std::string shell_quoted(std::string_view argument) {
   return quoted + "'";
 }
 
+}  // namespace
+
+std::string command_line_of(const std::vector<std::string>& words) {
+  std::string line = "dofla";
+  for (const std::string& word : words) line += " " + shell_quoted(word);
+  return line;
+}
+
 void remember_command_line(int argc, const char* const* argv) {
-  remembered = "dofla";
-  for (int i = 1; i < argc; ++i) remembered += " " + shell_quoted(argv[i]);
+  remembered = command_line_of({argv + std::min(argc, 1), argv + argc});
 }
 
 std::string command_line() {
-  return remembered;
+  const Host* host = current_host();
+  return host != nullptr ? host->command_line : remembered;
 }
 
 }  // namespace dofla::cli

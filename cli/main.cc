@@ -1,20 +1,15 @@
 // dofla: one binary, one subcommand a stage. Everything that goes wrong ends here, as one line on
 // standard error: exit 1, 2 when the command line itself is wrong, 128 + N after signal N.
 #include <csignal>
-#include <memory>
 #include <new>
 #include <optional>
 
-#include <omp.h>
-
 #include "cli/bus_error.h"
-#include "cli/command.h"
 #include "cli/interruption.h"
 #include "cli/invocation.h"
 #include "cli/output.h"
+#include "cli/program.h"
 #include "cli/usage_error.h"
-#include "dofla/core/error.h"
-#include "dofla/core/version.h"
 
 namespace dofla::cli {
 namespace {
@@ -28,36 +23,8 @@ std::string invoked_name(const CLI::App& program) {
   return chosen.empty() ? "dofla" : "dofla " + chosen.front()->get_name();
 }
 
-// Help without the parser's notes on which option excludes which: messages say that when it
-// matters.
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter() {
-    column_width(26);
-    label("SUBCOMMAND", "COMMAND");
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    std::string text;
-    if (!option->get_type_name().empty()) text += " " + option->get_type_name();
-    if (!option->get_default_str().empty()) text += " = " + option->get_default_str();
-    return text;
-  }
-};
-
 void complain(std::string_view message) {
   remark("dofla: " + one_line(message));
-}
-
-void describe(CLI::App& program) {
-  program.formatter(std::make_shared<HelpFormatter>());
-  program.set_help_flag("-h,--help", "show this help");
-  program.set_version_flag("--version", fmt::format("dofla {}", version()), "show the version");
-  program.require_subcommand(0, 1);
-  program.fallthrough();  // the program's own options may stand after the command too
-  program.footer(
-      "Example:\n  dofla generate --prompt \"The river flows\"\n\n"
-      "Every command has a --help with an example. A MODEL that is left out is the built-in "
-      "wiki-mini.");
 }
 
 // Reads the command line. An exit code if that is all there is to do.
@@ -85,28 +52,12 @@ std::optional<int> parse(CLI::App& program, int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App program(
-      "Degrees of freedom for linear attention: measure how many features each attention head "
-      "needs,\nand turn a softmax transformer into a linear one.",
-      "dofla");
-  describe(program);
-  int threads = 0;
-  program.add_option("--threads", threads, "threads to use (left out: one a core)")
-      ->type_name("N")
-      ->check(whole_between(1, 4096));
-  const std::vector<Command> commands = {
-      add_inspect(program), add_tokenize(program), add_dof(program),      add_sensitivity(program),
-      add_plan(program),    add_distill(program),  add_finetune(program), add_reproduce(program),
-      add_report(program),  add_evaluate(program), add_compare(program),  add_generate(program),
-      add_chat(program),    add_serve(program)};
-  for (CLI::App* app : program.get_subcommands({})) app->group("Commands");
-  if (const std::optional<int> exit_code = parse(program, argc, argv)) return *exit_code;
-  if (threads > 0) omp_set_num_threads(threads);
+  Program program;
+  if (const std::optional<int> exit_code = parse(program.app(), argc, argv)) return *exit_code;
   try {
-    for (const Command& command : commands)
-      if (command.app->parsed()) command.run();
+    program.run();
   } catch (const UsageError& error) {
-    complain(fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
+    complain(fmt::format("{} (see {} --help)", error.what(), invoked_name(program.app())));
     return kWrongUsage;
   }
   return 0;

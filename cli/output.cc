@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cli/host.h"
 #include "dofla/core/error.h"
 
 namespace dofla::cli {
 
 void print(std::string_view text) {
+  if (const Host* host = current_host()) return host->print(text);
   const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
   if (written != text.size() || std::fflush(stdout) != 0)
     fail("cannot write to standard output: {}", std::strerror(errno));
@@ -19,6 +21,7 @@ void print_json(const OrderedJson& object) {
 }
 
 void remark(std::string_view text) {
+  if (const Host* host = current_host()) return host->remark(text);
   fmt::print(stderr, "{}\n", text);
 }
 

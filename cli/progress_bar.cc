@@ -8,6 +8,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "cli/host.h"
+
 namespace dofla::cli {
 namespace {
 
@@ -78,6 +80,7 @@ ProgressBar::~ProgressBar() {
 }
 
 Progress ProgressBar::progress() {
+  if (const Host* host = current_host()) return host->progress;
   return Progress([this](const ProgressUpdate& now) { update(now); }, stop_);
 }
 

@@ -2,6 +2,7 @@
 # file; the binary with its assets, man pages and completion. Nothing in it knows the prefix, so that
 # an installation can be moved.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dofla)  # beside the Python package, cmake/python.cmake
 
 # dofla::dofla is the shared library; dofla::static, a component, asks for the libraries it is built on.
 set_target_properties(dofla PROPERTIES EXPORT_NAME static)

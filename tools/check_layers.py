@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Fails on an include that goes against the layers of the project.
 
-core <- ops <- model <- features <- stages <- pipeline <- reproduce <- cli; checkpoint needs only core. Of the
-stages, each may include the ones before it. CUDA headers stay in ops/cuda and core/device*,
-Boost's in serve/http_*.
+core <- ops <- model <- features <- stages <- pipeline <- reproduce <- cli <- python; checkpoint needs only core. Of the
+stages, each may include the ones before it. CUDA headers stay in ops/cuda and core/device*, Boost's in serve/http_*.
 
-usage: check_layers.py [ROOT]        the folder with dofla/ and cli/, by default the repository
+usage: check_layers.py [ROOT]        the folder with dofla/, cli/ and python/, by default the repository
 """
 
 import re
@@ -28,6 +27,7 @@ for _position, _stage in enumerate(STAGES):
 ALLOWED["pipeline"] = {"features", *ALLOWED["features"], *STAGES}
 ALLOWED["reproduce"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["cli"] = {*ALLOWED["reproduce"], "reproduce"}
+ALLOWED["python"] = {*ALLOWED["cli"], "cli"}
 
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
@@ -39,8 +39,8 @@ HTTP_FILE = re.compile(r"^dofla/serve/http_")
 def layer_of(path):
     """The layer of a path such as dofla/ops/matmul.h, or None outside the project."""
     parts = path.split("/")
-    if parts[0] == "cli":
-        return "cli"
+    if parts[0] in ("cli", "python"):
+        return parts[0]
     if parts[0] != "dofla":
         return None
     return parts[1] if len(parts) > 2 else Path(parts[-1]).stem
@@ -49,7 +49,7 @@ def layer_of(path):
 def wrong_includes(root):
     """One line for every wrong include under root, in the order of the files."""
     errors = []
-    files = [path for folder in ("dofla", "cli") for path in (root / folder).rglob("*")]
+    files = [path for folder in ("dofla", "cli", "python") for path in (root / folder).rglob("*")]
     for path in sorted(file for file in files if file.suffix in SOURCES):
         name = path.relative_to(root).as_posix()
         source = layer_of(name)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 LIMIT = 300
-FOLDERS = ("dofla", "cli", "examples", "tests", "bench", "tools")
+FOLDERS = ("dofla", "cli", "python", "examples", "tests", "bench", "tools")
 SOURCES = {".h", ".cc", ".in", ".cu", ".cuh", ".py", ".sh", ".js", ".css", ".cmake"}
 
 

@@ -7,6 +7,7 @@
 #   bench     compile the benchmarks
 #   lint      formatter, linter, sanitizers and fuzz targets
 #   package   man pages and the Debian package
+#   python    the Python module and its tests
 #   torch     the tests of what a student's folder holds for Transformers
 set -eu
 
@@ -21,15 +22,16 @@ packages_of() {
     bench) echo "libbenchmark-dev" ;;
     lint) echo "clang libclang-rt-14-dev libomp-dev clang-format clang-tidy python3 git" ;;
     package) echo "python3 dpkg-dev file" ;;
+    python) echo "python3-dev pybind11-dev python3-numpy" ;;
     torch) echo "python3-torch" ;;
     *)
-      echo "install_packages: $1 is not a set: build, test, bench, lint, package or torch" >&2
+      echo "install_packages: $1 is not a set: build, test, bench, lint, package, python or torch" >&2
       exit 2
       ;;
   esac
 }
 
-[ $# -gt 0 ] || set -- build test bench lint package torch
+[ $# -gt 0 ] || set -- build test bench lint package python torch
 packages=""
 for set in "$@"; do packages="$packages $(packages_of "$set")"; done
 

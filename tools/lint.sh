@@ -9,7 +9,7 @@ git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
 python3 tools/check_layers.py
 python3 tools/check_length.py
 # What a build without the CUDA toolkit compiles.
-sources='dofla/*.cc cli/*.cc examples/*.cc :!dofla/ops/cuda :!dofla/core/device_cuda.cc'
+sources='dofla/*.cc cli/*.cc python/*.cc examples/*.cc :!dofla/ops/cuda :!dofla/core/device_cuda.cc'
 set -f  # the patterns are for git
 if [ "${1:-}" = --since ]; then
   set -- $(git diff --name-only --diff-filter=d "${2:?usage: tools/lint.sh --since COMMIT}" -- $sources)
@@ -19,5 +19,5 @@ elif [ $# -eq 0 ]; then
 fi
 # A configuration of its own: clang cannot read g++'s precompiled headers.
 cmake --preset release -B build/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
-  -DDOFLA_TESTS=OFF -DDOFLA_BENCH=OFF >/dev/null
+  -DDOFLA_TESTS=OFF -DDOFLA_BENCH=OFF -DDOFLA_SHARED=ON -DDOFLA_PYTHON=ON >/dev/null
 printf '%s\n' "$@" | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build/lint

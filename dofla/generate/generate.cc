@@ -1,14 +1,11 @@
 #include "dofla/generate/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "dofla/core/error.h"
-#include "dofla/generate/decoder.h"
 #include "dofla/model/finite.h"
 #include "dofla/ops/embedding.h"
 #include "dofla/ops/sampling.h"
@@ -71,11 +68,13 @@ class GreedyBatch {
     }
     if (tokens == 1) return;
     std::vector<const DecodeState*> states;
+    states.reserve(read.size());
     for (const DecodeState& state : read) states.push_back(&state);
     Decoder decoder(model_, DecodeState::join(states), std::ssize(which_));
     read.clear();
     for (int64_t i = 1; i < tokens; ++i) {
       TokenIds last;
+      last.reserve(which_.size());
       for (const size_t one : which_) last.push_back(drawn[one].back());
       draw(decoder.step(last), 0, drawn);
     }
@@ -116,45 +115,53 @@ class GreedyBatch {
 
 }  // namespace
 
+Generator::Generator(const Transformer& model, TokenIds prompt, const GenerateOptions& options)
+    : model_(model),
+      prompt_(std::move(prompt)),
+      options_(options),
+      sampler_(options.sampler),
+      state_(model.new_state()) {
+  require_prompt(model, prompt_);
+  require(options.max_tokens > 0, "generate: max_tokens {}", options.max_tokens);
+}
+
+Tensor Generator::next_logits() {
+  if (result_.ids.empty()) return read_prompt(model_, prompt_, state_);
+  if (!decoder_) decoder_.emplace(model_, std::exchange(state_, DecodeState({})));
+  return decoder_->step({result_.ids.back()});
+}
+
+std::optional<int64_t> Generator::next() {
+  if (done_) return std::nullopt;
+  const Clock::time_point start = Clock::now();
+  done_ = true;  // unless it ends well: what failed half-way cannot go on
+  const Tensor logits = next_logits().to(Device());
+  if (!all_finite(logits)) fail_without_next_token(model_, prompt_, result_.ids);
+  const int64_t id = sampler_.sample({logits.data<float>(), static_cast<size_t>(logits.count())});
+  const Clock::time_point now = Clock::now();
+  if (result_.ids.empty()) {
+    result_.prompt_seconds = seconds_between(start, now);
+    first_ = now;
+  } else {
+    result_.tokens_per_second =
+        static_cast<double>(result_.ids.size()) / seconds_between(first_, now);
+  }
+  result_.ids.push_back(id);
+  const bool end = options_.stop_at_end_of_text && model_.config().end_of_text == id;
+  const auto drawn = std::ssize(result_.ids);
+  done_ = end || drawn == options_.max_tokens || std::ssize(prompt_) + drawn > model_.most_tokens();
+  result_.stopped = end                            ? StopReason::kEndOfText
+                    : drawn == options_.max_tokens ? StopReason::kMaxTokens
+                                                   : StopReason::kContextFull;
+  return id;
+}
+
 Generation generate(const Transformer& model, const TokenIds& prompt,
                     const GenerateOptions& options, const OnToken& on_token) {
-  const ModelConfig& config = model.config();
-  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  require_prompt(model, prompt);
-  require(options.max_tokens > 0, "generate: max_tokens {}", options.max_tokens);
-  const int64_t most = model.most_tokens();
-
-  Generation result;
-  Sampler sampler(options.sampler);
-  DecodeState state = model.new_state();
-  std::optional<Decoder> decoder;  // from the first token drawn on
-  const Clock::time_point start = Clock::now();
-  Clock::time_point first = start;
-  Tensor following = read_prompt(model, prompt, state);
-  while (true) {
-    const Tensor logits = following.to(Device());
-    if (!all_finite(logits)) fail_without_next_token(model, prompt, result.ids);
-    const int64_t id = sampler.sample({logits.data<float>(), static_cast<size_t>(logits.count())});
-    if (result.ids.empty()) first = Clock::now();
-    result.ids.push_back(id);
-    if (on_token) on_token(id);
-
-    const bool end = options.stop_at_end_of_text && config.end_of_text == id;
-    const auto drawn = static_cast<int64_t>(result.ids.size());
-    if (end || drawn == options.max_tokens || prompt_tokens + drawn > most) {
-      result.stopped = end                           ? StopReason::kEndOfText
-                       : drawn == options.max_tokens ? StopReason::kMaxTokens
-                                                     : StopReason::kContextFull;
-      break;
-    }
-    if (!decoder) decoder.emplace(model, std::exchange(state, DecodeState({})));
-    following = decoder->step({id});
-  }
-  result.prompt_seconds = seconds_between(start, first);
-  const double decoding = seconds_between(first, Clock::now());
-  if (result.ids.size() > 1)
-    result.tokens_per_second = static_cast<double>(result.ids.size() - 1) / decoding;
-  return result;
+  Generator generator(model, prompt, options);
+  while (const std::optional<int64_t> id = generator.next())
+    if (on_token) on_token(*id);
+  return generator.result();
 }
 
 std::vector<TokenIds> generate_greedily(const Transformer& model,

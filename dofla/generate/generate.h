@@ -1,12 +1,16 @@
 // Continues sequences token by token.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "dofla/core/names.h"
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
+#include "dofla/generate/decoder.h"
 #include "dofla/generate/sampler.h"
 #include "dofla/model/transformer.h"
 
@@ -19,6 +23,13 @@ struct GenerateOptions {
 };
 
 enum class StopReason { kMaxTokens, kEndOfText, kContextFull };
+template <>
+struct Names<StopReason> {
+  static constexpr std::string_view kWhat = "reason to stop";
+  static constexpr std::array kAll = {Name{StopReason::kMaxTokens, "max-tokens"},
+                                      Name{StopReason::kEndOfText, "end-of-text"},
+                                      Name{StopReason::kContextFull, "context-full"}};
+};
 
 struct Generation {
   TokenIds ids;  // the continuation only; ends with the end-of-text token if that stopped it
@@ -31,12 +42,42 @@ struct Generation {
 // with the bits that whoever reads it in several goes gets, too (docs/serve.md).
 constexpr int64_t kPromptChunk = 256;
 
+// Draws a continuation token by token. The model must outlive it.
+class Generator {
+ public:
+  // Throws Error if the prompt has more tokens than the model can take (Transformer::most_tokens),
+  // std::invalid_argument if it is empty. A prompt of n tokens can be continued by up to
+  // most_tokens − n + 1 of them: the last one drawn need not be read again.
+  Generator(const Transformer& model, TokenIds prompt, const GenerateOptions& options);
+
+  // The next token; nothing after the last one. The first call reads the prompt; it throws
+  // std::invalid_argument if that holds ids outside the vocabulary.
+  std::optional<int64_t> next();
+
+  bool done() const { return done_; }
+  const TokenIds& prompt() const { return prompt_; }
+  const Generation& result() const { return result_; }  // so far; `stopped` counts once it is done
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Tensor next_logits();  // [1, V], on the model's device
+
+  const Transformer& model_;
+  TokenIds prompt_;
+  GenerateOptions options_;
+  Sampler sampler_;
+  std::optional<Decoder> decoder_;  // from the first token drawn on
+  DecodeState state_;               // until then
+  Clock::time_point first_;         // when the first token was there
+  bool done_ = false;
+  Generation result_;
+};
+
 // Called with each token as soon as it is drawn.
 using OnToken = std::function<void(int64_t id)>;
 
-// Throws Error if the prompt has more tokens than the model can take (Transformer::most_tokens),
-// std::invalid_argument if it is empty or holds ids outside the vocabulary. A prompt of n tokens
-// can be continued by up to most_tokens − n + 1 of them: the last one drawn need not be read again.
+// All of a Generator's tokens.
 Generation generate(const Transformer& model, const TokenIds& prompt,
                     const GenerateOptions& options, const OnToken& on_token = {});
 

@@ -174,7 +174,7 @@ class Package(unittest.TestCase):
 
     def test_debian_package(self):
         run("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", self.folder / "deb", cwd=self.folder)
-        package, = (self.folder / "deb").glob("*.deb")
+        package, = (self.folder / "deb").glob("dofla_*.deb")
         fields = run("dpkg-deb", "-f", package)
         for library in ("libdnnl", "libfmt", "libpcre2-8", "libc6"):
             self.assertRegex(fields, rf"(?m)^Depends:.*\b{library}")
@@ -190,6 +190,24 @@ class Package(unittest.TestCase):
         self.assertIn(f"file://{student}/report.html", said)
         self.assertTrue((student / "report.html").is_file())
         self.assertIn("linear", run(root / "usr/bin/dofla", "inspect", student))
+        if (BUILD / "python").is_dir():
+            self.try_python_package(root, student)
+
+    def try_python_package(self, root, student):
+        package, = (self.folder / "deb").glob("python3-dofla_*.deb")
+        fields = run("dpkg-deb", "-f", package)
+        self.assertRegex(fields, r"(?m)^Depends: dofla \(= [\d.]+\), python3-numpy, python3 \(>= 3")
+        self.assertNotIn("share/dofla", run("dpkg", "-c", package))  # that is in the other one
+        self.assertFalse(list(root.rglob("*dist-packages*")))
+        run("dpkg", "-x", package, root)
+        modules = root / "usr/lib/python3/dist-packages"
+        for name in ("__init__.py", "_functions.pyi", "py.typed"):
+            self.assertTrue((modules / "dofla" / name).is_file(), name)
+        # Library and built-in model are found from where the module is.
+        script = "import sys, dofla; print(dofla.__file__, dofla.inspect().layers, dofla.Model(sys.argv[1]).device)"
+        environment = {**os.environ, "PYTHONPATH": str(modules), "PYTHONDONTWRITEBYTECODE": "1"}
+        said = run("/usr/bin/python3", "-c", script, student, env=environment, cwd=self.folder)
+        self.assertEqual(said.split(), [str(modules / "dofla/__init__.py"), "6", "cpu"])
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ class CheckLayers(unittest.TestCase):
         self.expect_allowed("dofla/reproduce/a.cc", "dofla/pipeline.h")
         self.expect_allowed("cli/a.cc", "dofla/reproduce/b.h")
         self.expect_allowed("cli/a.cc", "cli/b.h")
+        self.expect_allowed("python/a.cc", "cli/b.h")
         self.expect_allowed("dofla/core/a.h", "nlohmann/json.hpp")
 
     def test_upward_includes(self):
@@ -63,6 +64,7 @@ class CheckLayers(unittest.TestCase):
             ("dofla/pipeline.cc", "dofla/reproduce/b.h", "pipeline must not include reproduce"),
             ("dofla/report/a.h", "dofla/reproduce/b.h", "report must not include reproduce"),
             ("dofla/core/a.h", "cli/b.h", "core must not include cli"),
+            ("cli/a.h", "python/b.h", "cli must not include python"),
         ]:
             self.expect_wrong(name, header, reason)
 

@@ -1,0 +1,74 @@
+#include "cli/program.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <omp.h>
+
+#include "cli/usage_error.h"
+#include "dofla/core/version.h"
+
+namespace dofla::cli {
+namespace {
+
+// Help without the parser's notes on which option excludes which: messages say that when it
+// matters.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    column_width(26);
+    label("SUBCOMMAND", "COMMAND");
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text;
+    if (!option->get_type_name().empty()) text += " " + option->get_type_name();
+    if (!option->get_default_str().empty()) text += " = " + option->get_default_str();
+    return text;
+  }
+};
+
+void describe(CLI::App& program) {
+  program.formatter(std::make_shared<HelpFormatter>());
+  program.set_help_flag("-h,--help", "show this help");
+  program.set_version_flag("--version", fmt::format("dofla {}", version()), "show the version");
+  program.require_subcommand(0, 1);
+  program.fallthrough();  // the program's own options may stand after the command too
+  program.footer(
+      "Example:\n  dofla generate --prompt \"The river flows\"\n\n"
+      "Every command has a --help with an example. A MODEL that is left out is the built-in "
+      "wiki-mini.");
+}
+
+}  // namespace
+
+Program::Program()
+    : app_(
+          "Degrees of freedom for linear attention: measure how many features each attention head "
+          "needs,\nand turn a softmax transformer into a linear one.",
+          "dofla") {
+  describe(app_);
+  app_.add_option("--threads", threads_, "threads to use (left out: one a core)")
+      ->type_name("N")
+      ->check(whole_between(1, 4096));
+  commands_ = {add_inspect(app_), add_tokenize(app_), add_dof(app_),      add_sensitivity(app_),
+               add_plan(app_),    add_distill(app_),  add_finetune(app_), add_reproduce(app_),
+               add_report(app_),  add_evaluate(app_), add_compare(app_),  add_generate(app_),
+               add_chat(app_),    add_serve(app_)};
+  for (CLI::App* command : app_.get_subcommands({})) command->group("Commands");
+}
+
+void Program::run() {
+  if (threads_ > 0) omp_set_num_threads(threads_);
+  for (const Command& command : commands_)
+    if (command.app->parsed()) command.run();
+}
+
+void parse(CLI::App& app, const std::vector<std::string>& words) {
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace dofla::cli
