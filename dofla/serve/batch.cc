@@ -30,15 +30,20 @@ Batch::Batch(const Transformer& model, int64_t most)
   for (int64_t i = 0; i < model.config().layers; ++i) grows_ |= model.attention(i).grows();
 }
 
-// Both grow by steps, so that it happens seldom.
+// Both grow by steps, so that it happens seldom: on a GPU everything is then recorded again. States
+// of fixed size get all their room there at once.
 void Batch::make_room(int64_t sequences, int64_t tokens) {
   if (sequences <= room_ && tokens <= capacity_) return;
-  const int64_t most = model_.most_tokens();
-  const int64_t doubled = grows_ ? std::max(kFewestTokens, 2 * capacity_) : most;
-  const int64_t room =
-      std::max(room_, std::min(most_, rounded_up(std::max(sequences, kFewestRows))));
-  const int64_t capacity =
-      tokens <= capacity_ ? capacity_ : std::max(tokens, std::min(doubled, most));
+  int64_t room = room_, capacity = capacity_;
+  if (sequences > room) {
+    const bool at_once = model_.device().is_cuda() && !grows_;
+    room = at_once ? most_ : std::min(most_, std::max({2 * room, sequences, kFewestRows}));
+  }
+  if (tokens > capacity) {
+    const int64_t most = model_.most_tokens();
+    const int64_t doubled = grows_ ? std::max(kFewestTokens, 2 * capacity) : most;
+    capacity = std::max(tokens, std::min(doubled, most));
+  }
   decoders_.clear();
   DecodeState larger = model_.new_state();
   model_.reserve(larger, room, capacity);

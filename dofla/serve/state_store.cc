@@ -12,6 +12,7 @@ namespace {
 // Forks are one snapshot under several names.
 int64_t total_bytes(const std::map<std::string, std::shared_ptr<const Snapshot>>& states) {
   std::vector<const Snapshot*> all;
+  all.reserve(states.size());
   for (const auto& [name, snapshot] : states) all.push_back(snapshot.get());
   std::ranges::sort(all);
   all.erase(std::unique(all.begin(), all.end()), all.end());

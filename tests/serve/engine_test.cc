@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "dofla/linear/linear_model.h"
+#include "dofla/ops/cross_entropy.h"
 #include "tests/serve/served.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/linear_fixture.h"
@@ -205,6 +206,30 @@ TEST(Engine, TakesManySequences) {
     EXPECT_EQ(all[static_cast<size_t>(i)].get().ids,
               generated(model, some_request(model.config(), i)))
         << i;
+}
+
+// More tokens than logits exist of at a time, against the losses of evaluation.
+TEST(Engine, ScoresLongPrompts) {
+  const Checkpoint checkpoint(test::assets() / "wiki-mini");
+  const Transformer model(checkpoint);
+  constexpr int64_t kTokens = 170;
+  GenerationRequest request;
+  request.prompt = test::as_vector(test::some_ids(model.config(), 1, kTokens));
+  request.max_tokens = 0;
+  request.score_prompt = true;
+  Engine engine(model, {.prompt_chunk = 100});
+  const Served served = serve(engine, request).get();
+  ASSERT_EQ(std::ssize(served.prompt), kTokens);
+  const Tensor hidden =
+      model.forward(to_tensor(request.prompt)).reshape({kTokens, model.config().width});
+  Tensor targets({kTokens - 1}, DType::kI64);
+  std::copy(request.prompt.begin() + 1, request.prompt.end(), targets.data<int64_t>());
+  const Tensor loss = cross_entropy(hidden.slice(0, kTokens - 1), model.weights().head, targets);
+  for (int64_t i = 1; i < kTokens; ++i) {
+    const ServedToken& token = served.prompt[static_cast<size_t>(i)];
+    EXPECT_EQ(token.id, request.prompt[static_cast<size_t>(i)]);
+    EXPECT_NEAR(*token.logprob, -loss.data<float>()[i - 1], 1e-3) << i;
+  }
 }
 
 TEST(Engine, EndsWithTheContext) {
