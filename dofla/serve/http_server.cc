@@ -21,7 +21,7 @@ constexpr size_t kTurnedAway = 64;
 
 asio::ip::address address_of(const std::string& text) {
   boost::system::error_code error;
-  const asio::ip::address address =
+  asio::ip::address address =
       asio::ip::make_address(text == "localhost" ? "127.0.0.1" : text, error);
   if (error) fail("--host {}: expected an address such as 127.0.0.1, 0.0.0.0 or ::1", text);
   return address;
