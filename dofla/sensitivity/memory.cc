@@ -39,8 +39,8 @@ Offer make_offer(Unit& unit, int64_t keys, int64_t features) {
 // The next step of a unit that has so many keys.
 int64_t more_keys(const SensitivityTable& table, int64_t keys, PlanUnit by) {
   const int64_t block = table.exact.block, quarter = (keys / 4 + block - 1) / block * block;
-  return std::min(by == PlanUnit::kHead ? std::max(quarter, block) : block,
-                  most_keys(table) - keys);
+  const int64_t room = (most_keys(table) - keys) / block * block;
+  return std::min(by == PlanUnit::kHead ? std::max(quarter, block) : block, room);
 }
 
 // The best that `left` bytes can buy; without a unit if there is nothing more to buy. Of equal
