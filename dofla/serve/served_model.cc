@@ -42,14 +42,16 @@ std::string jinja_of(const fs::path& folder, const Json& config) {
 }  // namespace
 
 ServedModel::ServedModel(const fs::path& folder, const ServedModelOptions& options)
+    : ServedModel(Checkpoint(folder), options) {}
+
+ServedModel::ServedModel(const Checkpoint& checkpoint, const ServedModelOptions& options)
     : id_(options.id),
       created_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      tokenizer_(Tokenizer::load(folder)),
-      model_([&] { return load_model(Checkpoint(folder), options.device); }()),
+      tokenizer_(Tokenizer::load(checkpoint.folder())),
+      model_(load_model(checkpoint, options.device)),
       texts_(tokenizer_) {
-  const Checkpoint checkpoint(folder);
   FeatureSet features;
   kind_ = "softmax";
   if (is_linear(checkpoint)) {
@@ -59,7 +61,7 @@ ServedModel::ServedModel(const fs::path& folder, const ServedModelOptions& optio
   }
   state_bytes_ = sequence_bytes(features, model_.config(), 0);
   bytes_per_token_ = sequence_bytes(features, model_.config(), 1) - state_bytes_;
-  find_chat_template(folder, options.chat_template);
+  find_chat_template(checkpoint.folder(), options.chat_template);
   EngineOptions engine = options.engine;
   states_ = std::make_shared<StateStore>(model_, fingerprint_of(checkpoint), options.state_memory);
   engine.states = states_;

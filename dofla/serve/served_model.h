@@ -50,6 +50,7 @@ class ServedModel {
   OrderedJson tokenizer_info() const;  // of /tokenizer_info
 
  private:
+  ServedModel(const Checkpoint& checkpoint, const ServedModelOptions& options);
   void check(const TokenIds& ids) const;
   void find_chat_template(const fs::path& folder, const std::string& name);
 
