@@ -45,10 +45,10 @@ fs::path ModelArgument::folder() const {
 void TextArguments::add(CLI::App& app, int64_t sequences, int64_t built_in_sequences) {
   default_sequences_ = sequences;
   built_in_sequences_ = built_in_sequences > 0 ? built_in_sequences : sequences;
-  CLI::Option* data =
-      app.add_option("--data", data_,
-                     ".txt files, or .jsonl with a \"text\" field a line; may be .zst, .gz or\n"
-                     "a pipe (left out: the built-in Wikipedia text)");
+  CLI::Option* data = app.add_option(
+      "--data", data_,
+      ".txt files, or .jsonl with a \"text\" field a line; may be .zst, .gz, a\n"
+      "pipe, a folder or a pattern such as 'wiki-*.jsonl' (left out: the built-in Wikipedia text)");
   data->type_name("F...");
   CLI::Option* ids =
       app.add_option("--ids", ids_, "JSON file of token ids instead of text: [[1, 2, 3], [4, 5]]");

@@ -1,5 +1,6 @@
 #include "dofla/data/text_files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,12 +80,52 @@ TextKind kind_in(const ByteReader& bytes) {
   return next == '{' ? TextKind::kJsonLines : TextKind::kText;
 }
 
+// All texts in a folder and the folders in it; links to other folders are not followed.
+std::vector<fs::path> texts_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator next(folder, error), end; !error && next != end;
+       next.increment(error)) {
+    const bool hidden = next->path().filename().string().starts_with('.');
+    if (hidden && next->is_directory()) next.disable_recursion_pending();
+    if (!hidden && next->is_regular_file() && kind_of(next->path())) found.push_back(next->path());
+  }
+  if (error) fail("{}: cannot read the folder: {}", folder.string(), error.message());
+  if (found.empty())
+    fail("{}: no text in this folder: expected .txt or .jsonl, optionally followed by .zst or .gz",
+         folder.string());
+  std::ranges::sort(found);
+  return found;
+}
+
+// What a pattern with *, ? or […] stands for, in the order of names.
+std::vector<fs::path> matches_of(const fs::path& pattern) {
+  glob_t matches = {};
+  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &matches);
+  const std::vector<fs::path> found(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  ::globfree(&matches);
+  if (result != 0 || found.empty()) fail("{}: no file has such a name", pattern.string());
+  return found;
+}
+
+std::vector<fs::path> files_of(const fs::path& path) {
+  std::error_code unreadable;
+  if (fs::is_directory(path, unreadable)) return texts_in(path);
+  const bool pattern = path.string().find_first_of("*?[") != std::string::npos;
+  if (!pattern || fs::exists(path, unreadable)) return {path};
+  std::vector<fs::path> all;
+  for (const fs::path& match : matches_of(path))
+    for (const fs::path& file : files_of(match)) all.push_back(file);
+  return all;
+}
+
 }  // namespace
 
 TextFiles::TextFiles(const std::vector<fs::path>& paths, uint64_t longest_pipe) {
   require(!paths.empty(), "TextFiles: no file given");
   for (const fs::path& path : paths)
-    files_.push_back(is_pipe(path) ? from_pipe(path, longest_pipe) : from_name(path));
+    for (const fs::path& file : files_of(path))
+      files_.push_back(is_pipe(file) ? from_pipe(file, longest_pipe) : from_name(file));
 }
 
 TextFiles::File TextFiles::from_name(const fs::path& path) {

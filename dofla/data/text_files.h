@@ -3,7 +3,10 @@
 //
 //   .txt              the whole file is one document
 //   .jsonl            every line is an object whose "text" is one document; other fields are
-//   ignored .txt.zst, .jsonl.gz, …  the same, compressed
+//                     ignored
+//   .txt.zst, …       the same, compressed
+//   a folder          all of these in it and in its folders, in the order of their names
+//   wiki-*.jsonl      all that match, in the order of their names
 //
 // The content of a pipe shows what it is: zstd and gzip have a signature, and .jsonl begins with
 // a brace.
@@ -25,7 +28,8 @@ class TextFiles {
   static constexpr uint64_t kLongestPipe = uint64_t{16} << 30;
 
   // Reads pipes to their end; other files are opened by open(). Throws Error at once if a name has
-  // none of the endings above, or if a pipe is longer than `longest_pipe`.
+  // none of the endings above, if a folder or a pattern stands for no file, or if a pipe is longer
+  // than `longest_pipe`.
   TextFiles(const std::vector<fs::path>& paths,  // NOLINT(google-explicit-constructor)
             uint64_t longest_pipe = kLongestPipe);
   TextFiles(std::initializer_list<fs::path> paths) : TextFiles(std::vector<fs::path>(paths)) {}

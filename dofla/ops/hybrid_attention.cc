@@ -16,6 +16,7 @@ const HybridAttentionBackend& on_device(const Tensor& x) {
 // The first token of every key head that sees keys which have left.
 std::vector<int64_t> first_left(const std::vector<HeadCache>& caches) {
   std::vector<int64_t> first;
+  first.reserve(caches.size());
   for (const HeadCache& cache : caches) first.push_back(cache.first_left());
   return first;
 }
@@ -102,6 +103,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
     const std::vector<int64_t> first = first_left(caches);
     const Left left = left_of(q, all_k, all_v, evictions.order, first);
     std::vector<int64_t> rows;
+    rows.reserve(caches.size());
     for (const HeadCache& cache : caches) rows.push_back(cache.times * exact.block);
     AttentionTape alone;
     linear_attention(left.q, left.k, left.v, features, state == nullptr ? nullptr : &state->left,

@@ -73,5 +73,38 @@ TEST_F(TextFilesTest, TheShellsDescriptorsHaveNoEnding) {
   test::expect_error([&] { TextFiles{"/dev/zero"}; }, {"/dev/zero: not a kind of text"});
 }
 
+TEST_F(TextFilesTest, AFolderIsAllTextsInIt) {
+  const fs::path folder = scratch_.path() / "texts";
+  fs::create_directories(folder / "b" / ".hidden");
+  for (const char* name :
+       {"c.txt", "a.jsonl.zst", "b/d.txt.gz", "notes.md", ".e.txt", "b/.hidden/f.txt"})
+    std::ofstream(folder / name) << "x";
+  fs::create_directory_symlink(folder, folder / "b" / "loop");
+  const TextFiles files({folder});
+  ASSERT_EQ(files.count(), 3U);
+  EXPECT_EQ(files.name(0), folder / "a.jsonl.zst");
+  EXPECT_EQ(files.name(1), folder / "b/d.txt.gz");
+  EXPECT_EQ(files.name(2), folder / "c.txt");
+  EXPECT_EQ(files.kind(0), TextKind::kJsonLines);
+  test::expect_error([&] { TextFiles({folder / "b" / ".hidden" / "none"}); },
+                     {"not a kind of text"});
+  fs::create_directory(folder / "empty");
+  test::expect_error([&] { TextFiles({folder / "empty"}); }, {"no text in this folder"});
+}
+
+TEST_F(TextFilesTest, APatternIsAllThatMatches) {
+  for (const char* name : {"wiki-2.txt", "wiki-10.txt", "wiki-1.txt", "news-1.txt", "odd[1].txt"})
+    std::ofstream(scratch_.path() / name) << "x";
+  const TextFiles files({scratch_.path() / "wiki-*.txt", scratch_.path() / "news-?.txt"});
+  ASSERT_EQ(files.count(), 4U);
+  EXPECT_EQ(files.name(0), scratch_.path() / "wiki-1.txt");
+  EXPECT_EQ(files.name(1), scratch_.path() / "wiki-10.txt");
+  EXPECT_EQ(files.name(3), scratch_.path() / "news-1.txt");
+  // A file of that very name comes first.
+  EXPECT_EQ(TextFiles({scratch_.path() / "odd[1].txt"}).name(0), scratch_.path() / "odd[1].txt");
+  test::expect_error([&] { TextFiles({scratch_.path() / "none-*.txt"}); },
+                     {"no file has such a name"});
+}
+
 }  // namespace
 }  // namespace dofla
