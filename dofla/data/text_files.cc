@@ -102,7 +102,7 @@ std::vector<fs::path> texts_in(const fs::path& folder) {
 std::vector<fs::path> matches_of(const fs::path& pattern) {
   glob_t matches = {};
   const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &matches);
-  const std::vector<fs::path> found(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  std::vector<fs::path> found(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
   ::globfree(&matches);
   if (result != 0 || found.empty()) fail("{}: no file has such a name", pattern.string());
   return found;
