@@ -149,7 +149,8 @@ TEST_F(Corpus, OtherFilesAreRefused) {
   EXPECT_THAT(error_of(scratch.path() / "a.gz"), HasSubstr("a.gz: not a kind of text"));
   EXPECT_THAT(error_of(scratch.path() / "none.txt"), HasSubstr("none.txt: cannot open"));
   fs::create_directory(scratch.path() / "folder.txt");
-  EXPECT_THAT(error_of(scratch.path() / "folder.txt"), HasSubstr("folder.txt: no text in this folder"));
+  EXPECT_THAT(error_of(scratch.path() / "folder.txt"),
+              HasSubstr("folder.txt: no text in this folder"));
 }
 
 TEST_F(Corpus, ReadsTheBuiltInText) {
