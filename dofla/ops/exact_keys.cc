@@ -142,9 +142,15 @@ void list_evictions(const std::vector<HeadCache>& caches, int64_t block, Evictio
       leaves[order[i]] = static_cast<int32_t>(i / block);
     int32_t* kept =
         evictions.kept.data<int32_t>() + head / heads * evictions.kept.size(1) + cache.first_kept;
-    for (int64_t come = cache.limit; come < cache.keys; come += kTokensTogether)
-      for (int64_t j = 0; j < come; ++j)
-        if (leaves[j] > (come - cache.limit) / block) *kept++ = static_cast<int32_t>(j);
+    std::vector<int32_t> held(static_cast<size_t>(std::min(cache.limit, cache.keys)));
+    std::iota(held.begin(), held.end(), 0);
+    for (int64_t n = 0; n < cache.times; ++n) {
+      std::erase_if(held, [&](int32_t key) { return leaves[key] == n; });
+      if (n * block % kTokensTogether == 0) kept = std::ranges::copy(held, kept).out;
+      const int64_t come = cache.limit + n * block;
+      for (int64_t key = come; key < std::min(come + block, cache.keys); ++key)
+        held.push_back(static_cast<int32_t>(key));
+    }
   }
 }
 

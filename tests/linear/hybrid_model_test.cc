@@ -135,17 +135,19 @@ TEST_P(HybridModel, KeyHeadsMayHoldDifferentNumbersOfKeys) {
       EXPECT_TRUE(test::same_bits(rows_of(out), contiguous_heads(heads_of_rows(expected, 0, 31))));
       const LinearAttentionGradients slopes =
           hybrid_attention_backward(part(q), part(k), part(v), own, keys, own_grad, own_tape);
-      const auto expect_same = [&](const Tensor& found, const Tensor& wanted, const char* what) {
+      // Rows of padding change how the sums of a chunk are split, and these its gradients'
+      // rounding.
+      const auto expect_close = [&](const Tensor& found, const Tensor& wanted, const char* what) {
         test::expect_near(found, wanted, tolerance(wanted), fmt::format("{}, head {}", what, h));
       };
-      expect_same(part(gradients.q), slopes.q, "q");
-      expect_same(part(gradients.k), slopes.k, "k");
-      expect_same(part(gradients.v), slopes.v, "v");
+      expect_close(part(gradients.q), slopes.q, "q");
+      EXPECT_TRUE(test::same_bits(part(gradients.k), slopes.k)) << h;
+      EXPECT_TRUE(test::same_bits(part(gradients.v), slopes.v)) << h;
       if (all.empty()) continue;
       const auto first = static_cast<size_t>(h * all.heads() / of),
                  end = static_cast<size_t>((h + 1) * all.heads() / of);
-      expect_same(gradients.features.z.slice(all.offsets()[first], all.offsets()[end]).clone(),
-                  slopes.features.z, "z");
+      expect_close(gradients.features.z.slice(all.offsets()[first], all.offsets()[end]).clone(),
+                   slopes.features.z, "z");
     }
   }
 }

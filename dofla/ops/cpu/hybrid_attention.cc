@@ -166,7 +166,7 @@ Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& f
       features.empty() ? std::vector<HeadFeatures>() : head_features(features);
   const std::vector<int64_t> offsets =
       features.empty() ? std::vector<int64_t>() : features.offsets();
-  const std::vector<HeadCache> first_place = head_caches(exact, key_heads, 0, 0);
+  const std::vector<HeadCache> head_places = head_caches(exact, key_heads, 0, 0);
   const int64_t places = state.score.size(1);
   Tensor out({batch, 1, heads, width});
   float* const to = out.data<float>();
@@ -174,7 +174,7 @@ Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& f
   const auto attend_head = [&](int64_t index) {
     const int64_t b = index / key_heads, g = index % key_heads, seen = past.data<int64_t>()[b];
     const ExactKeys kind = exact.of_head(g);
-    const int64_t place = b * places + first_place[static_cast<size_t>(g)].first;
+    const int64_t place = b * places + head_places[static_cast<size_t>(g)].first;
     Place cache = {caches[0] + place * width, caches[1] + place * width, caches[2] + place,
                    keys_held(kind, seen), width};
     const auto state_of = [&](int64_t s) {

@@ -6,6 +6,9 @@
 namespace dofla::cuda {
 namespace {
 
+// Kernels cannot include the contract.
+static_assert(kTokensTogether == dofla::kTokensTogether && kStays == dofla::kStays);
+
 ExactKeysShape shape_of(const Tensor& q, const Tensor& k, const ExactKeys& exact,
                         const std::vector<HeadCache>& caches) {
   ExactKeysShape shape = {element_of(q), q.size(0), q.size(1),   k.size(1), q.size(2),

@@ -110,7 +110,7 @@ inline bool valid(const ExactKeysShape& s) {
   return true;
 }
 
-// The most queries of a first segment, and of a first segment the most keys.
+// The most queries that the first segment of a head has.
 inline int64_t most_first_queries(const ExactKeysShape& s) {
   int64_t most = 0;
   for (int64_t h = 0; h < s.key_heads; ++h)
