@@ -3,15 +3,17 @@
 // K(q, k) is the mean over z ~ N(0, I) of φ(q; z) φ(k; z), and that product peaks at
 // z = (q + k) / D^¼. Where queries and keys are long, a Gaussian z never comes near the peak; here
 // z is put on it. Drawn so instead of from the Gaussian density, a feature has the weight α ∝
-// exp(−|z|²/2), the ratio of that density to a locally flat one. Beside exact keys the factor
-// counts: it is chosen so that K̂ is as large as K (feature_scale.h).
+// exp(−|z|²/2), the ratio of that density to a locally flat one. Linear attention alone does not
+// see the factor, which cancels. Beside exact keys it counts, and α = M exp(−|z|²/2) makes what a
+// feature adds to K̂ equal to K at its own pair and smaller than K at every other one
+// (docs/hybrid.md).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "dofla/core/random.h"
-#include "dofla/distill/feature_scale.h"
+#include "dofla/distill/pairs_to_learn.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/model/observer.h"
 #include "dofla/plan/dimension_plan.h"
@@ -38,7 +40,6 @@ class PairSampler {
   std::vector<Random> random_;            // [layers, heads]
   std::vector<int64_t> offered_;          // sequences, one count a layer
   std::vector<std::vector<float>> rows_;  // z, [layers, heads], each growing to [M, D]
-  std::vector<SampledRows> scale_rows_;   // [layers], where there are exact keys
 };
 
 }  // namespace dofla
