@@ -10,6 +10,7 @@
 namespace dofla {
 namespace {
 
+constexpr int64_t kScaleRows = 64;     // queries that the scale of features is taken at
 constexpr int64_t kMostRefused = 256;  // pairs of one sequence and head
 
 double product(const float* a, const float* b, int64_t size) {
@@ -47,6 +48,7 @@ PairSampler::PairSampler(const DimensionPlan& plan, int64_t sequences, uint64_t 
   for (int64_t i = 0; i < heads; ++i) random_.emplace_back(seed, static_cast<uint64_t>(i));
   offered_.assign(static_cast<size_t>(plan.model.layers), 0);
   rows_.resize(static_cast<size_t>(heads));
+  scale_rows_.resize(static_cast<size_t>(plan.model.layers));
 }
 
 void PairSampler::offer(int64_t layer, const PairsToLearn& pairs) {
@@ -62,6 +64,8 @@ void PairSampler::offer(int64_t layer, const PairsToLearn& pairs) {
   const Tensor all_queries = contiguous_heads(q).to(Device()).to(DType::kF32);
   const Tensor all_keys = contiguous_heads(k).to(Device()).to(DType::kF32);
   const Tensor all_rest = rest.defined() ? rest.to(Device()) : Tensor();
+  if (rest.defined() && seen == 1)
+    scale_rows_[static_cast<size_t>(layer)] = sample_rows(pairs, kScaleRows);
   parallel_for(heads, [&](int64_t head) {
     const size_t at = static_cast<size_t>(layer * heads + head);
     const int64_t count = plan_.heads[static_cast<size_t>(layer)][static_cast<size_t>(head)];
@@ -120,8 +124,13 @@ FeatureSet PairSampler::features(FeatureMap map) const {
       const int64_t count = features.counts[static_cast<size_t>(head)];
       std::copy_n(rows.data(), count * size, z);
       for (int64_t m = 0; m < count; ++m)
-        log_alpha[m] = static_cast<float>(std::log(static_cast<double>(count)) -
-                                          0.5 * product(z + m * size, z + m * size, size));
+        log_alpha[m] = static_cast<float>(-0.5 * product(z + m * size, z + m * size, size));
+      if (const SampledRows& beside = scale_rows_[static_cast<size_t>(layer)]; beside.q.defined()) {
+        const int64_t group = beside.q.size(0) / heads;
+        const auto missing =
+            static_cast<float>(missing_log_scale(beside, head * group, group, z, log_alpha, count));
+        for (int64_t m = 0; m < count; ++m) log_alpha[m] += missing;
+      }
       z += count * size;
       log_alpha += count;
     }

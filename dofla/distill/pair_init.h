@@ -3,17 +3,15 @@
 // K(q, k) is the mean over z ~ N(0, I) of φ(q; z) φ(k; z), and that product peaks at
 // z = (q + k) / D^¼. Where queries and keys are long, a Gaussian z never comes near the peak; here
 // z is put on it. Drawn so instead of from the Gaussian density, a feature has the weight α ∝
-// exp(−|z|²/2), the ratio of that density to a locally flat one. Linear attention alone does not
-// see the factor, which cancels. Beside exact keys it counts, and α = M exp(−|z|²/2) makes what a
-// feature adds to K̂ equal to K at its own pair and smaller than K at every other one
-// (docs/hybrid.md).
+// exp(−|z|²/2), the ratio of that density to a locally flat one. Beside exact keys the factor
+// counts, and is chosen by the attention that features are to get (feature_scale.h).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "dofla/core/random.h"
-#include "dofla/distill/pairs_to_learn.h"
+#include "dofla/distill/feature_scale.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/model/observer.h"
 #include "dofla/plan/dimension_plan.h"
@@ -40,6 +38,7 @@ class PairSampler {
   std::vector<Random> random_;            // [layers, heads]
   std::vector<int64_t> offered_;          // sequences, one count a layer
   std::vector<std::vector<float>> rows_;  // z, [layers, heads], each growing to [M, D]
+  std::vector<SampledRows> scale_rows_;   // [layers], where there are exact keys
 };
 
 }  // namespace dofla
