@@ -8,6 +8,7 @@
 #include "dofla/checkpoint/tokenizer/byte_level.h"
 #include "dofla/checkpoint/tokenizer/word_patterns.h"
 #include "dofla/core/json.h"
+#include "tests/support/tokens.h"
 
 namespace dofla {
 namespace {
@@ -44,12 +45,6 @@ Json added(std::string_view content, int64_t id, bool special = true) {
   return {{"content", content}, {"id", id}, {"special", special}, {"normalized", !special}};
 }
 
-Strings tokens(const Tokenizer& tokenizer, std::string_view text) {
-  Strings out;
-  for (const int64_t id : tokenizer.encode(text)) out.push_back(tokenizer.token(id).value());
-  return out;
-}
-
 Json llama3() {
   Json json;
   json["model"] = byte_level_model({{"h", "e"}, {"Ġ", "he"}, {"1", "2"}, {"12", "3"}, {"3", "4"}});
@@ -69,7 +64,7 @@ Json llama3() {
 
 TEST(TokenizerLayout, Llama3) {
   const Tokenizer tokenizer = Tokenizer::parse(llama3().dump(), "test");
-  EXPECT_EQ(tokens(tokenizer, "hello he 12345\n\nHE'LL<|eot_id|>"),
+  EXPECT_EQ(test::tokens(tokenizer, "hello he 12345\n\nHE'LL<|eot_id|>"),
             (Strings{"<|begin_of_text|>", "hello", "Ġhe", "Ġ", "123", "4", "5", "Ċ", "Ċ", "H", "E",
                      "'", "L", "L", "<|eot_id|>"}));
   EXPECT_EQ(tokenizer.encode("he", false), Ids{*tokenizer.token_id("he")});
@@ -82,7 +77,7 @@ TEST(TokenizerLayout, Llama3WithoutIgnoreMerges) {
   Json json = llama3();
   json["model"]["ignore_merges"] = false;
   const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "test");
-  EXPECT_EQ(tokens(tokenizer, "hello"), (Strings{"<|begin_of_text|>", "he", "l", "l", "o"}));
+  EXPECT_EQ(test::tokens(tokenizer, "hello"), (Strings{"<|begin_of_text|>", "he", "l", "l", "o"}));
 }
 
 TEST(TokenizerLayout, Qwen2) {
@@ -94,7 +89,7 @@ TEST(TokenizerLayout, Qwen2) {
   json["decoder"] = {{"type", "ByteLevel"}};
   const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "test");
   // Digits stand alone, whatever the merges say; NFC joins the accent with its letter.
-  EXPECT_EQ(tokens(tokenizer, "<|im_start|>12e\u0301<tool>"),
+  EXPECT_EQ(test::tokens(tokenizer, "<|im_start|>12e\u0301<tool>"),
             (Strings{"<|im_start|>", "1", "2", "Ã©", "<tool>"}));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("<|im_start|>a<tool>"), true), "a<tool>");
 }
@@ -105,7 +100,7 @@ TEST(TokenizerLayout, AnotherExpressionGoesToTheEngine) {
   json["pre_tokenizer"] = split_then_bytes(R"(\p{Ll}{1,3}|\p{N}++)");
   json["decoder"] = {{"type", "ByteLevel"}};
   const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "test");
-  EXPECT_EQ(tokens(tokenizer, "aaaa--1111"), (Strings{"aa", "a", "a", "-", "-", "11", "11"}));
+  EXPECT_EQ(test::tokens(tokenizer, "aaaa--1111"), (Strings{"aa", "a", "a", "-", "-", "11", "11"}));
 }
 
 TEST(TokenizerLayout, SplitRemovesMatchesOrGaps) {
@@ -114,9 +109,9 @@ TEST(TokenizerLayout, SplitRemovesMatchesOrGaps) {
   json["pre_tokenizer"] = split_then_bytes("-");
   json["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"String", "-"}};
   json["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed";
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "a-b"), (Strings{"a", "b"}));
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "a-b"), (Strings{"a", "b"}));
   json["pre_tokenizer"]["pretokenizers"][0]["invert"] = true;
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "a-b"), (Strings{"-"}));
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "a-b"), (Strings{"-"}));
 }
 
 TEST(TokenizerLayout, DigitsBeforeByteLevel) {
@@ -125,9 +120,9 @@ TEST(TokenizerLayout, DigitsBeforeByteLevel) {
   const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
   Json digits = {{"type", "Digits"}, {"individual_digits", true}};
   json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {digits, bytes}}};
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "ab12"), (Strings{"ab", "1", "2"}));
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "ab12"), (Strings{"ab", "1", "2"}));
   json["pre_tokenizer"]["pretokenizers"][0]["individual_digits"] = false;
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "ab12"), (Strings{"ab", "12"}));
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "ab12"), (Strings{"ab", "12"}));
 }
 
 TEST(TokenizerLayout, PrefixSpaceIsGivenToEachStretch) {
@@ -136,8 +131,8 @@ TEST(TokenizerLayout, PrefixSpaceIsGivenToEachStretch) {
   json["added_tokens"] = Json::array({added("<s>", 300)});
   json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
   const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "test");
-  EXPECT_EQ(tokens(tokenizer, "a<s>a<s> a"), (Strings{"Ġa", "<s>", "Ġa", "<s>", "Ġa"}));
-  EXPECT_EQ(tokens(tokenizer, ""), Strings{});
+  EXPECT_EQ(test::tokens(tokenizer, "a<s>a<s> a"), (Strings{"Ġa", "<s>", "Ġa", "<s>", "Ġa"}));
+  EXPECT_EQ(test::tokens(tokenizer, ""), Strings{});
 }
 
 Json metaspace(std::string_view scheme, bool split) {
@@ -155,7 +150,7 @@ Json metaspace(std::string_view scheme, bool split) {
 
 TEST(TokenizerLayout, Metaspace) {
   const auto under = [](std::string_view scheme, bool split, std::string_view text) {
-    return tokens(Tokenizer::parse(metaspace(scheme, split).dump(), "test"), text);
+    return test::tokens(Tokenizer::parse(metaspace(scheme, split).dump(), "test"), text);
   };
   EXPECT_EQ(under("first", false, "a<s>a"), (Strings{"▁a", "<s>", "a"}));
   EXPECT_EQ(under("always", false, "a<s>a"), (Strings{"▁a", "<s>", "▁a"}));
@@ -168,17 +163,18 @@ TEST(TokenizerLayout, Metaspace) {
 TEST(TokenizerLayout, AMergeAcrossASpaceMarkKeepsTheTextWhole) {
   Json json = metaspace("never", false);
   json["model"]["merges"] = {"a ▁", "▁ a"};
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "a a"), (Strings{"a▁", "a"}));
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "a a"), (Strings{"a▁", "a"}));
 }
 
 TEST(TokenizerLayout, UnknownCharacters) {
   Json json = metaspace("never", false);
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "axyza"), (Strings{"a", "<unk>", "a"}));
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "axyza"),
+            (Strings{"a", "<unk>", "a"}));
   json["model"]["fuse_unk"] = false;
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "axya"),
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "axya"),
             (Strings{"a", "<unk>", "<unk>", "a"}));
   json["model"]["unk_token"] = nullptr;
-  EXPECT_EQ(tokens(Tokenizer::parse(json.dump(), "test"), "axya"), (Strings{"a", "a"}));
+  EXPECT_EQ(test::tokens(Tokenizer::parse(json.dump(), "test"), "axya"), (Strings{"a", "a"}));
 }
 
 TEST(TokenizerLayout, WithoutADecoderTokensAreJoinedBySpaces) {

@@ -11,6 +11,7 @@
 #include "dofla/core/parallel.h"
 #include "tests/checkpoint/tokenizer/random_text.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/tokens.h"
 
 namespace dofla {
 namespace {
@@ -27,12 +28,6 @@ std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip_speci
   std::string out;
   for (const int64_t id : ids) out += decoder.next(id);
   return out + decoder.finish();
-}
-
-Strings tokens(const Tokenizer& tokenizer, std::string_view text) {
-  Strings out;
-  for (const int64_t id : tokenizer.encode(text)) out.push_back(tokenizer.token(id).value());
-  return out;
 }
 
 // Every case that the fixtures hold, for every tokenizer that they name.
@@ -163,10 +158,10 @@ TEST(Tokenizer, HoldsBackIncompleteCharacters) {
 
 TEST(Tokenizer, SentencePieceStyle) {
   const Tokenizer stories = Tokenizer::load(source_folder() / "tests/models/stories260K");
-  EXPECT_EQ(tokens(stories, "the"), (Strings{"<s>", "▁the"}));
-  EXPECT_EQ(tokens(stories, "é二"), (Strings{"<s>", "▁", "é", "<0xE4>", "<0xBA>", "<0x8C>"}));
+  EXPECT_EQ(test::tokens(stories, "the"), (Strings{"<s>", "▁the"}));
+  EXPECT_EQ(test::tokens(stories, "é二"), (Strings{"<s>", "▁", "é", "<0xE4>", "<0xBA>", "<0x8C>"}));
   // The normalizer's leading space is given to each stretch between special tokens.
-  EXPECT_EQ(tokens(stories, "a</s>a"), (Strings{"<s>", "▁a", "</s>", "▁a"}));
+  EXPECT_EQ(test::tokens(stories, "a</s>a"), (Strings{"<s>", "▁a", "</s>", "▁a"}));
   // Only the space that the normalizer put before the text is taken away again.
   EXPECT_EQ(stories.decode(stories.encode("  x", false)), "  x");
   EXPECT_EQ(stories.encode(""), Ids{1});

@@ -34,7 +34,7 @@ class TextFilesTest : public testing::Test {
   const test::ScratchFolder scratch_;
 };
 
-const std::string kLines = " \n{\"text\": \"one\"}\n";
+const std::string kOneLine = " \n{\"text\": \"one\"}\n";
 
 TEST_F(TextFilesTest, APipeIsReadAsOftenAsNeeded) {
   std::string text;
@@ -45,17 +45,17 @@ TEST_F(TextFilesTest, APipeIsReadAsOftenAsNeeded) {
 }
 
 TEST_F(TextFilesTest, ThePipesContentShowsItsKind) {
-  EXPECT_EQ(through_pipe("lines", kLines).kind(0), TextKind::kJsonLines);
+  EXPECT_EQ(through_pipe("lines", kOneLine).kind(0), TextKind::kJsonLines);
   EXPECT_EQ(through_pipe("empty", "").kind(0), TextKind::kText);
-  for (const std::string& packed : {test::zstd(kLines), test::gzip(kLines)}) {
+  for (const std::string& packed : {test::zstd(kOneLine), test::gzip(kOneLine)}) {
     const TextFiles files = through_pipe("packed" + std::to_string(packed.size()), packed);
     EXPECT_EQ(files.kind(0), TextKind::kJsonLines);
-    EXPECT_EQ(read(files), kLines);
+    EXPECT_EQ(read(files), kOneLine);
   }
 }
 
 TEST_F(TextFilesTest, ThePipesNameComesFirst) {
-  EXPECT_EQ(through_pipe("a.txt", kLines).kind(0), TextKind::kText);
+  EXPECT_EQ(through_pipe("a.txt", kOneLine).kind(0), TextKind::kText);
   const TextFiles packed = through_pipe("a.jsonl.gz", test::gzip(" "));
   EXPECT_EQ(packed.kind(0), TextKind::kJsonLines);
   EXPECT_EQ(read(packed), " ");
@@ -68,7 +68,7 @@ TEST_F(TextFilesTest, APipeHasALimit) {
 
 TEST_F(TextFilesTest, TheShellsDescriptorsHaveNoEnding) {
   const fs::path path = scratch_.path() / "file";
-  write_whole(path, kLines);
+  write_whole(path, kOneLine);
   test::expect_error([&] { TextFiles{path}; }, {"file: not a kind of text"});
   test::expect_error([&] { TextFiles{"/dev/zero"}; }, {"/dev/zero: not a kind of text"});
 }

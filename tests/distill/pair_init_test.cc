@@ -11,7 +11,7 @@
 namespace dofla {
 namespace {
 
-const ModelIdentity kModel = {"llama", 1, 2, 4};  // two query heads share one key head
+const ModelIdentity kGrouped = {"llama", 1, 2, 4};  // two query heads share one key head
 
 Tensor random_heads(int64_t heads, int64_t tokens, uint64_t seed) {
   Random random(seed);
@@ -39,7 +39,7 @@ bool is_pair(const float* z, const Tensor& q, const Tensor& k, int64_t head, int
 
 TEST(PairInit, EveryFeatureIsAQueryPlusAKeyItSees) {
   const Tensor q = random_heads(2, 9, 1), k = random_heads(1, 9, 2);
-  PairSampler sampler(fixed_plan(kModel, 7), 1, 5);
+  PairSampler sampler(fixed_plan(kGrouped, 7), 1, 5);
   sampler.offer(0, {q, k});
   const Features features = sampler.features().layers[0];
   ASSERT_EQ(features.total(), 14);
@@ -54,7 +54,7 @@ TEST(PairInit, EveryFeatureIsAQueryPlusAKeyItSees) {
 
 TEST(PairInit, AQuerySeesTheKeysOfItsBlock) {
   const Tensor q = random_heads(2, 12, 1), k = random_heads(1, 12, 2);
-  PairSampler sampler(fixed_plan(kModel, 40), 1, 5);
+  PairSampler sampler(fixed_plan(kGrouped, 40), 1, 5);
   EXPECT_THROW(sampler.offer(0, {q, k, {}, 5}), std::invalid_argument);
   sampler.offer(0, {q, k, {}, 4});
   const Features features = sampler.features().layers[0];
@@ -70,7 +70,7 @@ TEST(PairInit, AQuerySeesTheKeysOfItsBlock) {
 // The features of a key head come from the pairs of all its query heads, which start alike.
 TEST(PairInit, AGroupDrawsFromAllItsQueryHeads) {
   const Tensor q = random_heads(2, 9, 1), k = random_heads(1, 9, 2);
-  PairSampler sampler(fixed_plan(kModel, 20, 1), 1, 5);
+  PairSampler sampler(fixed_plan(kGrouped, 20, 1), 1, 5);
   sampler.offer(0, {q, k});
   const FeatureSet set = sampler.features(FeatureMap::kUntied);
   EXPECT_EQ(set.map, FeatureMap::kUntied);
@@ -95,7 +95,7 @@ TEST(PairInit, AKeyThatTakesAllTheAttentionIsTheOneDrawn) {
   Tensor q = random_heads(2, 6, 1), k = random_heads(1, 6, 2);
   for (int64_t i = 0; i < q.count(); ++i) q.data<float>()[i] = 1;
   for (int64_t c = 0; c < 4; ++c) k.data<float>()[c] = 100;  // the first key, seen by every query
-  PairSampler sampler(fixed_plan(kModel, 5), 1, 5);
+  PairSampler sampler(fixed_plan(kGrouped, 5), 1, 5);
   sampler.offer(0, {q, k});
   const Features features = sampler.features().layers[0];
   const float expected = static_cast<float>(101 / std::pow(4.0, 0.25));
@@ -104,7 +104,7 @@ TEST(PairInit, AKeyThatTakesAllTheAttentionIsTheOneDrawn) {
 }
 
 TEST(PairInit, SequencesShareTheDrawEvenly) {
-  PairSampler sampler(fixed_plan(kModel, 5), 2, 5);
+  PairSampler sampler(fixed_plan(kGrouped, 5), 2, 5);
   sampler.offer(0, {random_heads(2, 6, 1), random_heads(1, 6, 2)});
   EXPECT_THROW(sampler.features(), std::invalid_argument);  // one sequence is still to come
   const Tensor q = random_heads(2, 6, 3), k = random_heads(1, 6, 4);

@@ -14,11 +14,11 @@
 #include "tests/reference/dof.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/matrices.h"
+#include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
 
-constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 constexpr double kTolerance = SpectrumAccuracy{}.tolerance;
 
 PsdMatrix gram_of(const Tensor& samples, GramScale scale = GramScale::kTrace) {
@@ -57,7 +57,7 @@ TEST(Estimate, IdentityIsExact) {
     for (const double lambda : {4.0, 0x1p-4, 0x1p-16}) {
       const double expected = static_cast<double>(n) / (1 + lambda);
       EXPECT_NEAR(degrees_of_freedom(values, lambda), expected,
-                  static_cast<double>(n) * kEpsilon * expected);
+                  static_cast<double>(n) * test::kFloat64Epsilon * expected);
     }
   }
 }
@@ -69,7 +69,7 @@ TEST(Estimate, RankOneIsExact) {
   ASSERT_EQ(values.size(), 1u);
   for (const double lambda : {4.0, 0x1p-4, 0x1p-16}) {
     const double expected = 130 / (130 + lambda);
-    EXPECT_NEAR(degrees_of_freedom(values, lambda), expected, 130 * kEpsilon);
+    EXPECT_NEAR(degrees_of_freedom(values, lambda), expected, 130 * test::kFloat64Epsilon);
   }
 }
 
@@ -174,7 +174,7 @@ TEST(Estimate, FromTracesAlone) {
   double inverse = 0;
   for (const double e : known) inverse += 1 / (e + lambda);
   EXPECT_NEAR(degrees_of_freedom(1.0, inverse, 3, lambda, 1e-3), degrees_of_freedom(known, lambda),
-              3 * 4 * kEpsilon);
+              3 * 4 * test::kFloat64Epsilon);
   // eps · 1e15 is far above λ; and a factorisation that failed.
   EXPECT_TRUE(std::isnan(degrees_of_freedom(1e15, 2 / lambda, 3, lambda, 1e-3)));
   EXPECT_TRUE(std::isnan(degrees_of_freedom(1.0, std::nan(""), 3, lambda, 1e-3)));

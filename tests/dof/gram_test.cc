@@ -8,16 +8,15 @@
 
 #include "tests/reference/dof.h"
 #include "tests/support/matrices.h"
+#include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
 
-constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
-
 // The exponent is a sum of D products of size up to `largest_log`; exp turns its absolute error
 // into a relative one. The last term is that of exp itself.
 double tolerance(int64_t D, double largest_log) {
-  return 4 * kEpsilon * (std::sqrt(static_cast<double>(D)) * largest_log + 1);
+  return 4 * test::kFloat64Epsilon * (std::sqrt(static_cast<double>(D)) * largest_log + 1);
 }
 
 TEST(Gram, EveryScaleAgreesWithPlainLoops) {

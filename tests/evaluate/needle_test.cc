@@ -16,8 +16,6 @@
 namespace dofla {
 namespace {
 
-const fs::path tests_folder = fs::path(DOFLA_SOURCE_DIR) / "tests";
-
 TokenIds counted_text(size_t tokens) {
   TokenIds text(tokens);
   for (size_t i = 0; i < tokens; ++i) text[i] = 2000 + static_cast<int64_t>(i);
@@ -49,7 +47,7 @@ TEST(Needle, StandsAtItsDepthInAnUncutText) {
 }
 
 TEST(Needle, BeginsAfterWhatTheTokenizerBeginsATextWith) {
-  const Tokenizer tokenizer = Tokenizer::load(tests_folder / "models/stories260K");
+  const Tokenizer tokenizer = Tokenizer::load(test::tests_folder() / "models/stories260K");
   const RecallPrompts prompts(tokenizer, TokenIds(400, 300), 1, 200, 5);
   const auto [prompt, facts] = prompts.needle(0, 200, 0);
   EXPECT_EQ(prompt[0], tokenizer.encode("", true)[0]);
@@ -114,7 +112,7 @@ TEST(Needle, IsAskedAtEveryDepthOfEveryLengthThatThePromptsHave) {
 // stories260K has rotary positions and a context of 512: softmax attention ends there, a student
 // whose state does not grow goes on. GPT-2's positions are learnt and end for both.
 TEST(Needle, IsAskedPastTheContextWherePositionsAreRotary) {
-  const fs::path folder = tests_folder / "models/stories260K";
+  const fs::path folder = test::tests_folder() / "models/stories260K";
   const Checkpoint checkpoint(folder);
   const Tokenizer tokenizer = Tokenizer::load(folder);
   const Transformer teacher(checkpoint);

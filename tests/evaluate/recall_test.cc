@@ -16,13 +16,11 @@
 namespace dofla {
 namespace {
 
-const fs::path tests_folder = fs::path(DOFLA_SOURCE_DIR) / "tests";
-
 // Byte-level BPE with one token for most numbers, with several, and SentencePiece with <s> and a
 // token for every digit.
 std::vector<fs::path> tokenizer_folders() {
-  return {tests_folder / "tokenizers/gpt2", tests_folder / "tokenizers/gpt_neox",
-          test::assets() / "wiki-mini", tests_folder / "models/stories260K"};
+  return {test::tests_folder() / "tokenizers/gpt2", test::tests_folder() / "tokenizers/gpt_neox",
+          test::assets() / "wiki-mini", test::tests_folder() / "models/stories260K"};
 }
 
 TokenIds ordinary_text(const Tokenizer& tokenizer, size_t tokens) {
@@ -245,7 +243,7 @@ TEST_F(RecallOfWikiMini, AStudentThatKeepsAllKeysRecallsAsItsTeacherAndOneThatKe
 }
 
 TEST(RepeatedTokens, AreRandomOrdinaryTokensTwiceAfterTheBeginning) {
-  const Tokenizer tokenizer = Tokenizer::load(tests_folder / "models/stories260K");
+  const Tokenizer tokenizer = Tokenizer::load(test::tests_folder() / "models/stories260K");
   const TokenIds ids = repeated_tokens(tokenizer, 512, 200, 7);
   const TokenIds beginning = tokenizer.encode("", true);
   ASSERT_EQ(beginning.size(), 1u);

@@ -10,14 +10,13 @@
 #include "tests/reference/attention_case.h"
 #include "tests/reference/compare.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
 
 using reference::expect_near;
 using reference::to_doubles;
-
-constexpr double kEps = std::numeric_limits<float>::epsilon();
 
 // Three steps on ½ |p − target|², as the fixture took them with PyTorch.
 void expect_fixture_steps(const std::string& kind, const AdamOptions& options) {
@@ -36,7 +35,7 @@ void expect_fixture_steps(const std::string& kind, const AdamOptions& options) {
     adam_step(gradient, options, moments, p);
     // Each step rounds the parameter a few times, and the step of size lr to a few ulp.
     expect_near(p, to_doubles(fixture.tensor(kind + ".p" + std::to_string(step))),
-                step * kEps * (2 * size + 8 * options.learning_rate), kind);
+                step * test::kFloat32Epsilon * (2 * size + 8 * options.learning_rate), kind);
   }
   EXPECT_EQ(moments.steps, 3);
 }
@@ -71,7 +70,7 @@ TEST(Adam, MatchesTheFormulaAtEveryLength) {
                       0.1 * mean[i] / (1 - std::pow(0.8, step)) / (root + 1e-8);
       }
     }
-    expect_near(p, expected, 5 * kEps * (2 * 6 + 8 * 0.1), std::to_string(count));
+    expect_near(p, expected, 5 * test::kFloat32Epsilon * (2 * 6 + 8 * 0.1), std::to_string(count));
   }
 }
 
@@ -87,8 +86,9 @@ TEST(Adam, ClipsAllGradientsTogether) {
   EXPECT_EQ(clip_by_global_norm(1e9, gradients), std::sqrt(squares));
   EXPECT_EQ(to_doubles(gradients[1]), before);
   EXPECT_EQ(clip_by_global_norm(2.0, gradients), std::sqrt(squares));
-  EXPECT_NEAR(global_norm(gradients), 2.0, 2.0 * kEps);
-  EXPECT_NEAR(gradients[1].data<float>()[0], before[0] * 2 / std::sqrt(squares), 3 * kEps);
+  EXPECT_NEAR(global_norm(gradients), 2.0, 2.0 * test::kFloat32Epsilon);
+  EXPECT_NEAR(gradients[1].data<float>()[0], before[0] * 2 / std::sqrt(squares),
+              3 * test::kFloat32Epsilon);
 }
 
 TEST(Adam, LeavesGradientsThatAreNotFiniteAlone) {
@@ -102,7 +102,7 @@ TEST(Adam, LeavesGradientsThatAreNotFiniteAlone) {
   }
   gradients[0].data<float>()[1] = std::numeric_limits<float>::max();  // finite all the same
   EXPECT_TRUE(std::isfinite(clip_by_global_norm(1.0, gradients)));
-  EXPECT_NEAR(gradients[0].data<float>()[1], 1, kEps);
+  EXPECT_NEAR(gradients[0].data<float>()[1], 1, test::kFloat32Epsilon);
 }
 
 TEST(Adam, RefusesWhatDoesNotFit) {

@@ -16,11 +16,6 @@ namespace {
 using reference::to_doubles;
 using reference::to_tensor;
 
-// A sum of `length` products passes through values of √length times the largest product.
-double product_tolerance(int64_t length, double a, double b) {
-  return test::float32_tolerance(length, 1, std::sqrt(static_cast<double>(length)) * a * b);
-}
-
 struct CrossEntropyCase {
   CrossEntropyCase(int64_t row_count, int64_t inputs, int64_t outputs)
       : rows(row_count), width(inputs), vocabulary(outputs), targets({rows}, DType::kI64) {
@@ -67,7 +62,7 @@ struct CrossEntropyCase {
   // `terms` of them, each with a factor of the size of `other`.
   double tolerance(int64_t terms, double other) const {
     const double logits =
-        product_tolerance(width, reference::largest(x), reference::largest(weight));
+        test::product_tolerance(width, reference::largest(x), reference::largest(weight));
     const double relative = 2 * logits + test::float32_tolerance(vocabulary, 1, 1);
     const double size = other * reference::largest(factor);
     return size * (relative + test::float32_tolerance(terms, 1, 1)) + reference::slope_error(size);
@@ -140,8 +135,8 @@ struct ImitationCase : CrossEntropyCase {
   double tolerance(int64_t terms, double other) const {
     return CrossEntropyCase::tolerance(terms, other) +
            2 * other * reference::largest(factor) *
-               product_tolerance(kWidth, reference::largest(teacher_x),
-                                 reference::largest(teacher_weight));
+               test::product_tolerance(kWidth, reference::largest(teacher_x),
+                                       reference::largest(teacher_weight));
   }
 
   static constexpr int64_t kWidth = 7;

@@ -17,10 +17,7 @@ using reference::AttentionCase;
 using reference::pair_error;
 using reference::to_doubles;
 
-const std::vector<FeatureLossKind> kKinds = {FeatureLossKind::kSoftmax, FeatureLossKind::kL2,
-                                             FeatureLossKind::kAttentionMse};
-
-std::string label(const FeatureLossOptions& options) {
+std::string rest_label(const FeatureLossOptions& options) {
   return fmt::format("loss {}, mask {}, block {}", int(options.kind), int(options.mask),
                      options.block);
 }
@@ -35,8 +32,8 @@ void expect_correct(const AttentionCase& c, const FeatureLossOptions& options,
                     const std::vector<double>& rest) {
   const FeatureLoss actual = run(c, options, rest);
   const auto expected = reference::feature_loss(c, options, rest);
-  reference::expect_loss(actual, expected, pair_error(c), label(options));
-  reference::expect_gradients(actual, expected, pair_error(c), label(options));
+  reference::expect_loss(actual, expected, pair_error(c), rest_label(options));
+  reference::expect_gradients(actual, expected, pair_error(c), rest_label(options));
 }
 
 // Of `tokens` tokens: tied features of heads that share keys, and untied ones.
@@ -49,7 +46,7 @@ std::vector<AttentionCase> cases(int64_t tokens) {
 
 TEST(FeatureLossRest, MatchesTheReferenceForEveryBlock) {
   for (const AttentionCase& c : cases(128))
-    for (const FeatureLossKind kind : kKinds)
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds)
       for (const int64_t block : {1, 16, 64}) {
         const FeatureLossOptions options = {.kind = kind, .block = block};
         expect_correct(c, options, reference::every_rest(c));
@@ -59,7 +56,7 @@ TEST(FeatureLossRest, MatchesTheReferenceForEveryBlock) {
 
 TEST(FeatureLossRest, MatchesTheReferenceWithoutAMask) {
   for (const AttentionCase& c : cases(70))
-    for (const FeatureLossKind kind : kKinds)
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds)
       expect_correct(c, {kind, PairMask::kFull}, reference::every_rest(c));
 }
 
@@ -67,7 +64,7 @@ TEST(FeatureLossRest, IsFiniteAndRightOnExtremeKeys) {
   const AttentionCase c =
       reference::fixture_case(test::fixtures() / "features_extreme.safetensors");
   for (const AttentionCase& each : {c, reference::untied_near(c)})
-    for (const FeatureLossKind kind : kKinds)
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds)
       expect_correct(each, {kind}, reference::every_rest(c));
 }
 
@@ -81,18 +78,18 @@ TEST(FeatureLossRest, KnowsFeaturesWithoutANorm) {
   features.subtract_norm = false;
   for (double& x : c.log_alpha) x += kLength * kLength / 2;  // 2 · |x|²/(2√4)
   const std::vector<double> rest = reference::every_rest(c);
-  for (const FeatureLossKind kind : kKinds) {
+  for (const FeatureLossKind kind : reference::kFeatureLossKinds) {
     const FeatureLoss actual = feature_loss(c.q_tensor(), c.k_tensor(), features, {kind},
                                             reference::to_tensor(rest, {1, 1, 32}));
     const auto expected = reference::feature_loss(c, {kind}, rest);
-    reference::expect_loss(actual, expected, pair_error(c), label({kind}));
-    reference::expect_gradients(actual, expected, pair_error(c), label({kind}));
+    reference::expect_loss(actual, expected, pair_error(c), rest_label({kind}));
+    reference::expect_gradients(actual, expected, pair_error(c), rest_label({kind}));
   }
 }
 
 TEST(FeatureLossRest, PaddingCountsForNothing) {
   const AttentionCase c = cases(64)[0];
-  for (const FeatureLossKind kind : kKinds) {
+  for (const FeatureLossKind kind : reference::kFeatureLossKinds) {
     const FeatureLoss loss = run(c, {kind}, std::vector<double>(c.q.size() / 8, kPaddedRest));
     for (const Tensor& part : {loss.per_head, loss.grad.z, loss.grad.log_alpha})
       for (const double x : to_doubles(part)) EXPECT_EQ(x, 0);
@@ -101,7 +98,7 @@ TEST(FeatureLossRest, PaddingCountsForNothing) {
 
 TEST(FeatureLossRest, NoneIsTheLossWithoutIt) {
   for (const AttentionCase& c : cases(64))
-    for (const FeatureLossKind kind : kKinds) {
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds) {
       const FeatureLoss found = run(c, {kind}, std::vector<double>(c.q.size() / 8, -HUGE_VAL));
       const FeatureLoss plain = feature_loss(c.q_tensor(), c.k_tensor(), c.features(), {kind});
       EXPECT_EQ(to_doubles(found.per_head), to_doubles(plain.per_head));

@@ -27,8 +27,6 @@ using reference::pair_error;
 using reference::scaled;
 using reference::to_doubles;
 
-const std::vector<FeatureLossKind> kKinds = {FeatureLossKind::kSoftmax, FeatureLossKind::kL2,
-                                             FeatureLossKind::kAttentionMse};
 const std::vector<PairMask> kMasks = {PairMask::kCausal, PairMask::kFull};
 
 std::string label(const FeatureLossOptions& options) {
@@ -60,7 +58,7 @@ TEST(FeatureLoss, TheReferenceHasTheSlopesItClaims) {
                                                     .group = group,
                                                     .key_scale = key_scale});
     const std::vector<double> no_rest, rest = reference::every_rest(c);
-    for (const FeatureLossKind kind : kKinds) {
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds) {
       for (const auto& [options, of_rows] : {std::pair(FeatureLossOptions{kind}, no_rest),
                                              {{kind, PairMask::kFull}, no_rest},
                                              {{kind, PairMask::kFull}, rest},
@@ -121,7 +119,7 @@ TEST(FeatureLoss, MatchesTheReferenceAtEveryLength) {
   for (const int64_t tokens : {1, 63, 64, 65, 1000}) {
     const AttentionCase c = reference::random_case(
         {.batch = 1, .key_heads = 1, .tokens = tokens, .width = 20, .counts = {5, 17}});
-    for (const FeatureLossKind kind : kKinds)
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds)
       expect_correct(c, {.kind = kind}, fmt::format("{} tokens, {}", tokens, label({kind})));
   }
 }
@@ -129,7 +127,7 @@ TEST(FeatureLoss, MatchesTheReferenceAtEveryLength) {
 TEST(FeatureLoss, SharesKeyHeadsAndTakesRaggedFeatures) {
   const AttentionCase c = reference::random_case(
       {.batch = 3, .key_heads = 2, .tokens = 70, .width = 8, .counts = {1, 16, 40, 3}});
-  for (const FeatureLossKind kind : kKinds)
+  for (const FeatureLossKind kind : reference::kFeatureLossKinds)
     for (const PairMask mask : kMasks) expect_correct(c, {kind, mask}, label({kind, mask}));
 }
 
@@ -137,7 +135,7 @@ TEST(FeatureLoss, SharesKeyHeadsAndTakesRaggedFeatures) {
 TEST(FeatureLoss, IsFiniteAndRightOnExtremeKeys) {
   const AttentionCase c =
       reference::fixture_case(test::fixtures() / "features_extreme.safetensors");
-  for (const FeatureLossKind kind : kKinds)
+  for (const FeatureLossKind kind : reference::kFeatureLossKinds)
     for (const PairMask mask : kMasks) expect_correct(c, {kind, mask}, label({kind, mask}));
 }
 
@@ -157,7 +155,7 @@ TEST(FeatureLoss, APairThatOnlyOneNeglectsCounts) {
     const double in_teacher = teacher[7] - teacher[6], in_student = student[7] - student[6];
     ASSERT_TRUE(teacher_sees_it ? in_teacher > 5 && in_student < -80
                                 : in_teacher < -50 && in_student > 80);
-    for (const FeatureLossKind kind : kKinds)
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds)
       for (const PairMask mask : kMasks) expect_correct(c, {kind, mask}, label({kind, mask}));
   }
 }
@@ -210,7 +208,8 @@ TEST(FeatureLoss, GivesTheSameBitsWhateverTheThreads) {
 TEST(FeatureLoss, NotANumberShows) {
   AttentionCase c = reference::random_case({.tokens = 20, .counts = {8}});
   c.k[40] = std::numeric_limits<double>::quiet_NaN();
-  for (const FeatureLossKind kind : kKinds) EXPECT_TRUE(std::isnan(run(c, {kind}).total()));
+  for (const FeatureLossKind kind : reference::kFeatureLossKinds)
+    EXPECT_TRUE(std::isnan(run(c, {kind}).total()));
 }
 
 TEST(FeatureLoss, RefusesWhatDoesNotFit) {

@@ -12,6 +12,7 @@
 #include "tests/reference/linear_attention.h"
 #include "tests/reference/slopes.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
@@ -19,8 +20,6 @@ namespace {
 using reference::AttentionCase;
 using reference::expect_near;
 using reference::to_doubles;
-
-constexpr double kEps = std::numeric_limits<float>::epsilon();
 
 Tensor attend(const AttentionCase& c, int64_t chunk, LinearAttentionState* state = nullptr,
               AttentionTape* tape = nullptr) {
@@ -60,7 +59,8 @@ TEST(LinearAttention, AllFormsMatchTheFixture) {
     // The fixture's sums are not relative to a maximum.
     const auto a = to_doubles(fixture.tensor("linear_attention.state_a"));
     const auto b = to_doubles(fixture.tensor("linear_attention.state_b"));
-    const double relative = c.log_feature_error() + kEps * std::sqrt(static_cast<double>(c.tokens));
+    const double relative =
+        c.log_feature_error() + test::kFloat32Epsilon * std::sqrt(static_cast<double>(c.tokens));
     for (size_t i = 0; i < a.size(); ++i) {
       const double unit = std::exp(static_cast<double>(state.log_max.data<float>()[i]));
       EXPECT_NEAR(state.a.data<float>()[i] * unit, a[i], relative * a[i]);
@@ -137,7 +137,8 @@ TEST(LinearAttention, KeysComeABlockAtATime) {
                                                         .group = group,
                                                         .block = block});
         const std::vector<double> expected = reference::linear_attention(c), sums = log_sums(c);
-        const double error = reference::weight_error(c) + kEps * reference::largest(sums);
+        const double error =
+            reference::weight_error(c) + test::kFloat32Epsilon * reference::largest(sums);
         for (const int64_t chunk : {int64_t{1}, int64_t{5}, kLinearAttentionChunk, c.tokens}) {
           const std::string what = fmt::format("{} blocks of {}, chunk {}", blocks, block, chunk);
           AttentionTape tape;
@@ -179,7 +180,8 @@ TEST(LinearAttention, ASequenceSplitBetweenBlocksIsOneCall) {
                            sums.begin() + head * c.tokens + end);
     expect_near(part, expected, reference::output_tolerance(c), "part");
     expect_near(tape.log_sum, expected_sums,
-                reference::weight_error(c) + kEps * reference::largest(sums), "log sums");
+                reference::weight_error(c) + test::kFloat32Epsilon * reference::largest(sums),
+                "log sums");
     begin = end;
   }
 }

@@ -35,11 +35,6 @@ std::vector<std::vector<double>> output_rows(const Linear& linear) {
   return rows;
 }
 
-// A sum of `length` products passes through values of √length times the largest product.
-double product_tolerance(int64_t length, double a, double b) {
-  return test::float32_tolerance(length, 1, std::sqrt(static_cast<double>(length)) * a * b);
-}
-
 // A sequence that decodes among others has to give what it gives alone. The inputs fill no vector,
 // and the shares of a weight with its inputs first are longer than one tile of it.
 TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
@@ -103,7 +98,7 @@ TEST(MatmulBackward, GradientOfXForEveryTypeAndLayout) {
                   weight[static_cast<size_t>(n)][static_cast<size_t>(k)];
         reference::expect_near(
             matmul_backward(grad_y, linear), expected,
-            product_tolerance(outputs, test::largest(grad_y), test::largest(linear.weight)),
+            test::product_tolerance(outputs, test::largest(grad_y), test::largest(linear.weight)),
             fmt::format("{} rows, {}, input_major {}", rows, name(dtype), input_major));
       }
 }
@@ -132,8 +127,9 @@ TEST(MatmulBackward, AddsTheGradientsOfWeightAndBias) {
       const double largest = test::largest(grad_y);
       const std::string what = fmt::format("{} rows, input_major {}", rows, input_major);
       reference::expect_near(gradient.weight, weight,
-                             product_tolerance(rows + 1, test::largest(x), largest), what);
-      reference::expect_near(gradient.bias, bias, product_tolerance(rows + 1, 1, largest), what);
+                             test::product_tolerance(rows + 1, test::largest(x), largest), what);
+      reference::expect_near(gradient.bias, bias, test::product_tolerance(rows + 1, 1, largest),
+                             what);
     }
 }
 

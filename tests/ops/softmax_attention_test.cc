@@ -66,7 +66,7 @@ std::vector<double> tokens_from(int64_t first, const std::vector<double>& x, int
 // Only tokens from `first_query` on ask. The backward gets the keys from `first_key` on, and, where
 // those are not all, the tape of attention to all; the others are 0, so that they add nothing to
 // the gradients of queries.
-void expect_slopes(AttentionCase c, int64_t first_query = 0, int64_t first_key = 0) {
+void expect_softmax_slopes(AttentionCase c, int64_t first_query = 0, int64_t first_key = 0) {
   Random random(12);
   const int64_t keys = c.tokens - first_key, queries = c.tokens - first_query;
   const auto last = [&](int64_t first, const std::vector<double>& x, int64_t row) {
@@ -147,27 +147,27 @@ TEST(SoftmaxAttention, QueriesSeeWhatCameBefore) {
 
 TEST(SoftmaxAttentionBackward, HasTheSlopesOfTheForward) {
   for (const int64_t length : {1, 63, 64, 65})
-    expect_slopes(reference::random_case(
+    expect_softmax_slopes(reference::random_case(
         {.batch = 1, .key_heads = 1, .tokens = length, .width = 3, .counts = {1}}));
 }
 
 TEST(SoftmaxAttentionBackward, QueryHeadsOfAGroupAddUp) {
-  expect_slopes(reference::random_case(
+  expect_softmax_slopes(reference::random_case(
       {.batch = 2, .key_heads = 2, .tokens = 9, .width = 5, .counts = {1, 1, 1, 1, 1, 1}}));
 }
 
 TEST(SoftmaxAttentionBackward, QueriesSeeWhatCameBefore) {
   const AttentionCase c = reference::random_case(
       {.batch = 2, .key_heads = 1, .tokens = 20, .width = 3, .counts = {1, 1}});
-  for (const int64_t first_query : {4, 19}) expect_slopes(c, first_query);
-  expect_slopes(reference::random_case({.tokens = 80, .width = 3, .counts = {1}}), 10);
+  for (const int64_t first_query : {4, 19}) expect_softmax_slopes(c, first_query);
+  expect_softmax_slopes(reference::random_case({.tokens = 80, .width = 3, .counts = {1}}), 10);
 }
 
 TEST(SoftmaxAttentionBackward, APartOfALargerAttention) {
   const AttentionCase c = reference::random_case(
       {.batch = 2, .key_heads = 1, .tokens = 20, .width = 3, .counts = {1, 1}});
-  expect_slopes(c, 4, 4);
-  expect_slopes(c, 12, 7);
+  expect_softmax_slopes(c, 4, 4);
+  expect_softmax_slopes(c, 12, 7);
 }
 
 // Scores of several hundred: weights are 0 or 1, and nothing overflows.

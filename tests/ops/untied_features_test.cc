@@ -20,9 +20,6 @@ namespace {
 using reference::AttentionCase;
 using reference::to_doubles;
 
-const std::vector<FeatureLossKind> kKinds = {FeatureLossKind::kSoftmax, FeatureLossKind::kL2,
-                                             FeatureLossKind::kAttentionMse};
-
 AttentionCase extreme() {
   return reference::untied_near(
       reference::fixture_case(test::fixtures() / "features_extreme.safetensors"));
@@ -164,7 +161,7 @@ void expect_losses(const AttentionCase& c, FeatureLossKind kind) {
 }
 
 TEST(UntiedFeatures, LossesMatchTheReference) {
-  for (const FeatureLossKind kind : kKinds) {
+  for (const FeatureLossKind kind : reference::kFeatureLossKinds) {
     expect_losses(cases()[0], kind);
     expect_losses(extreme(), kind);
   }
@@ -181,7 +178,7 @@ TEST(UntiedFeatures, StartAsTiedOnesBitForBit) {
     for (const int64_t chunk : {int64_t{1}, int64_t{7}, kLinearAttentionChunk})
       EXPECT_EQ(to_doubles(attend(c, shared, chunk)), to_doubles(attend(c, separate, chunk)))
           << "chunk " << chunk;
-    for (const FeatureLossKind kind : kKinds) {
+    for (const FeatureLossKind kind : reference::kFeatureLossKinds) {
       const FeatureLoss one = feature_loss(c.q_tensor(), c.k_tensor(), shared, {kind});
       const FeatureLoss many = feature_loss(c.q_tensor(), c.k_tensor(), separate, {kind});
       EXPECT_EQ(to_doubles(one.per_head), to_doubles(many.per_head));

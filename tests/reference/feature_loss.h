@@ -8,6 +8,9 @@
 
 namespace dofla::reference {
 
+inline constexpr FeatureLossKind kFeatureLossKinds[] = {
+    FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse};
+
 // The sensitivities are to K and K̂ (l2), or to p and p̂ (the other two).
 struct FeatureLossReference {
   Sensitive per_head;  // [H]

@@ -7,7 +7,7 @@ namespace dofla::test {
 
 fs::path fixtures() {
   const char* set = std::getenv("DOFLA_FIXTURES");
-  return set != nullptr ? fs::path(set) : fs::path(DOFLA_SOURCE_DIR) / "tests/fixtures";
+  return set != nullptr ? fs::path(set) : tests_folder() / "fixtures";
 }
 
 std::vector<std::string> fixture_models() {
@@ -20,6 +20,10 @@ std::vector<std::string> fixture_models() {
 
 fs::path assets() {
   return fs::path(DOFLA_SOURCE_DIR) / "assets";
+}
+
+fs::path tests_folder() {
+  return fs::path(DOFLA_SOURCE_DIR) / "tests";
 }
 
 ScratchFolder::ScratchFolder() {

@@ -15,7 +15,8 @@ fs::path fixtures();
 // The folders in fixtures() that hold a model with its expected values, sorted by name.
 std::vector<std::string> fixture_models();
 
-fs::path assets();  // the repository's assets/
+fs::path assets();        // the repository's assets/
+fs::path tests_folder();  // its tests/
 
 // A fresh empty folder, removed when the object goes.
 class ScratchFolder {

@@ -11,6 +11,9 @@
 
 namespace dofla::test {
 
+inline constexpr double kFloat32Epsilon = std::numeric_limits<float>::epsilon();
+inline constexpr double kFloat64Epsilon = std::numeric_limits<double>::epsilon();
+
 inline double largest(const Tensor& x) {
   const Tensor wide = x.to(DType::kF64);
   double most = 0;
@@ -23,8 +26,13 @@ inline double largest(const Tensor& x) {
 // the largest magnitude; `depth` such sums feed into each other. The factor 4 covers two
 // implementations that both round, at two standard deviations.
 inline double float32_tolerance(int64_t length, int64_t depth, double magnitude) {
-  const double eps = std::numeric_limits<float>::epsilon();
-  return 4 * eps * std::sqrt(static_cast<double>(length)) * static_cast<double>(depth) * magnitude;
+  return 4 * kFloat32Epsilon * std::sqrt(static_cast<double>(length)) * static_cast<double>(depth) *
+         magnitude;
+}
+
+// A sum of `length` products passes through values of √length times the largest product.
+inline double product_tolerance(int64_t length, double a, double b) {
+  return float32_tolerance(length, 1, std::sqrt(static_cast<double>(length)) * a * b);
 }
 
 // Every element within `tolerance`; NaN never is.
