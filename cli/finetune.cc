@@ -7,6 +7,7 @@
 #include "cli/progress_bar.h"
 #include "dofla/data/tasks/task.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/rounded_weights.h"
 
 namespace dofla::cli {
 namespace {
@@ -102,6 +103,7 @@ double Finetuned::loss(size_t epoch) const {
 Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
                              Transformer& model, const Lessons& lessons, const FinetuneOptions& job,
                              const std::vector<std::string>& data, const MakeJudge& make_judge) {
+  require_unrounded(checkpoint, "fine-tune");
   const auto start = std::chrono::steady_clock::now();
   Finetuned tuned;
   {

@@ -7,6 +7,7 @@
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/rounded_weights.h"
 #include "dofla/pipeline/judge.h"
 #include "dofla/pipeline/plan.h"
 
@@ -148,6 +149,7 @@ double Distilled::tokens_per_second() const {
 
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress) {
+  require_unrounded(checkpoint, "distil");
   Distilled result;
   result.settings = distill_settings(checkpoint, text, options);
   const Transformer original(checkpoint, options.device);

@@ -112,8 +112,8 @@ Tensor Checkpoint::tensor(const std::string& name, const Shape& expected) const 
   if (tensor.shape() != expected)
     fail("{}: {}: expected {}, found {}", where, name, to_string(expected),
          to_string(tensor.shape()));
-  if (!is_float(tensor.dtype()))
-    fail("{}: {}: expected F64, F32, F16 or BF16, found {}", where, name,
+  if (!is_float(tensor.dtype()) && !tensor.is_scaled())
+    fail("{}: {}: expected F64, F32, F16, BF16 or I8 with its _scale, found {}", where, name,
          dofla::name(tensor.dtype()));
   return tensor;
 }

@@ -213,9 +213,15 @@ ModelConfig read_teacher(const Json& json, std::string_view where) {
 ModelConfig read_config(const Json& json, std::string_view where) {
   const ConfigFields fields(json, std::string(where));
   if (fields.text("model_type") != "dofla") return read_teacher(json, where);
-  for (const char* block : {"teacher", "linear_attention"})
-    if (fields.find(block) == nullptr)
+  // A model whose weights dofla rounded has the form of a student, whatever its attention.
+  const Json* weights = fields.find("weights");
+  if (weights != nullptr && *weights != "int8")
+    fields.refuse("weights", "expected \"int8\"; a newer dofla may have written it");
+  for (const std::string_view block : {"teacher", "linear_attention"}) {
+    const bool optional = block == "linear_attention" && weights != nullptr;
+    if (fields.find(block) == nullptr && !optional)
       fields.refuse(block, "missing; expected the config.json of a dofla student");
+  }
   refuse_quantization(fields);
   return read_teacher(*fields.find("teacher"), fmt::format("{}: teacher", where));
 }

@@ -37,9 +37,9 @@ Parameters count_parameters(const Checkpoint& checkpoint) {
   for (const std::string& name : checkpoint.names()) {
     if (is_superfluous(checkpoint.config(), name)) continue;
     const Tensor tensor = checkpoint.tensor(name);
-    if (!is_float(tensor.dtype())) continue;
+    if (!is_float(tensor.dtype()) && !tensor.is_scaled()) continue;
     parameters.count += tensor.count();
-    parameters.bytes += tensor.bytes();
+    parameters.bytes += tensor.bytes() + (tensor.is_scaled() ? tensor.factors().bytes() : 0);
     bytes_of[tensor.dtype()] += tensor.bytes();
   }
   const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),

@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr std::string_view kMetadata = "__metadata__";
+constexpr std::string_view kFactors = "_scale";   // what their names end in
 constexpr uint64_t kLongestHeader = 100'000'000;  // the limit of the reference implementation
 
 struct Extent {
@@ -49,8 +50,8 @@ DType read_dtype(const Json& entry, const std::string& where) {
   if (found == entry.end() || !found->is_string()) fail("{}: no dtype", where);
   const auto dtype = dtype_from_name(found->get_ref<const std::string&>());
   if (!dtype)
-    fail("{}: unknown dtype {}; F64, F32, F16, BF16, I64, I32, U8 and BOOL are supported", where,
-         excerpt(*found));
+    fail("{}: unknown dtype {}; F64, F32, F16, BF16, I64, I32, I8, U8 and BOOL are supported",
+         where, excerpt(*found));
   return *dtype;
 }
 
@@ -92,6 +93,14 @@ void check_cover(std::vector<Extent> extents, uint64_t data_size, const std::str
   if (at != data_size) fail("{}: bytes {} to {} belong to no tensor", where, at, data_size);
 }
 
+// A header of odd length, or bytes before floats, leave a tensor at an address that its type cannot
+// be read from.
+Tensor aligned(const Tensor& tensor) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.raw());
+  const auto unit = static_cast<uintptr_t>(size_in_bytes(tensor.dtype()));
+  return address % unit == 0 ? tensor : tensor.clone();
+}
+
 }  // namespace
 
 Safetensors::Safetensors(const fs::path& path)
@@ -124,6 +133,24 @@ Safetensors::Safetensors(const fs::path& path)
     tensors_[name] = Tensor::borrow(data.data() + begin, std::move(shape), dtype, file_);
   }
   check_cover(std::move(extents), data.size(), where);
+  join_factors();
+}
+
+void Safetensors::join_factors() {
+  std::vector<std::string> joined;
+  for (auto& [name, tensor] : tensors_) {
+    const auto found = tensors_.find(name + std::string(kFactors));
+    if (tensor.dtype() != DType::kI8 || tensor.rank() != 2 || found == tensors_.end()) continue;
+    const Tensor& factors = found->second;
+    const Shape rows = {tensor.size(0), 1}, columns = {1, tensor.size(1)};
+    if (factors.dtype() != DType::kF32 || (factors.shape() != rows && factors.shape() != columns))
+      fail("{}: {}: expected F32 {} or {}, found {} {}", path_.string(), printable(found->first),
+           to_string(rows), to_string(columns), dofla::name(factors.dtype()),
+           to_string(factors.shape()));
+    tensor = Tensor::scaled(tensor, aligned(factors));
+    joined.push_back(found->first);
+  }
+  for (const std::string& name : joined) tensors_.erase(name);
 }
 
 std::vector<std::string> Safetensors::names() const {
@@ -135,15 +162,14 @@ std::vector<std::string> Safetensors::names() const {
 Tensor Safetensors::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) fail("{}: no tensor {}", path_.string(), name);
-  // A header of odd length, or bytes before floats, leave a tensor at an address that its type
-  // cannot be read from.
-  const auto address = reinterpret_cast<uintptr_t>(found->second.raw());
-  const bool aligned = address % static_cast<uintptr_t>(size_in_bytes(found->second.dtype())) == 0;
-  return aligned ? found->second : found->second.clone();
+  return aligned(found->second);
 }
 
 void write_safetensors(const fs::path& path, NamedTensors tensors,
                        const std::map<std::string, std::string>& metadata) {
+  for (size_t i = 0, count = tensors.size(); i < count; ++i)
+    if (tensors[i].second.is_scaled())
+      tensors.emplace_back(tensors[i].first + std::string(kFactors), tensors[i].second.factors());
   // Wide types first, as the reference implementation does: then every tensor is aligned.
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return size_in_bytes(a.second.dtype()) > size_in_bytes(b.second.dtype());

@@ -1,5 +1,8 @@
 // The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes.
 // Files are mapped, never copied; everything the header claims is checked before use.
+//
+// A matrix NAME of I8 with a NAME_scale of F32 beside it, one factor a row [R, 1] or a column
+// [1, C], is one scaled tensor: its factors have no name of their own, in reading and in writing.
 #pragma once
 
 #include <map>
@@ -30,6 +33,8 @@ class Safetensors {
   void require_unchanged() const { file_->require_unchanged(); }  // see MappedFile
 
  private:
+  void join_factors();
+
   fs::path path_;
   std::shared_ptr<const MappedFile> file_;
   std::map<std::string, Tensor> tensors_;

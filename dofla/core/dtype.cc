@@ -10,12 +10,13 @@ struct Row {
   std::string_view name;
   int64_t bytes;
 };
-constexpr std::array<Row, 8> kRows = {{{DType::kF64, "F64", 8},
+constexpr std::array<Row, 9> kRows = {{{DType::kF64, "F64", 8},
                                        {DType::kF32, "F32", 4},
                                        {DType::kF16, "F16", 2},
                                        {DType::kBF16, "BF16", 2},
                                        {DType::kI64, "I64", 8},
                                        {DType::kI32, "I32", 4},
+                                       {DType::kI8, "I8", 1},
                                        {DType::kU8, "U8", 1},
                                        {DType::kBool, "BOOL", 1}}};
 

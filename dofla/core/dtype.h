@@ -9,7 +9,7 @@
 namespace dofla {
 
 // kBool only passes through: some checkpoints carry attention masks that nothing reads.
-enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kU8, kBool };
+enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kI8, kU8, kBool };
 
 int64_t size_in_bytes(DType dtype);
 bool is_float(DType dtype);          // F64, F32, F16 or BF16
@@ -55,6 +55,10 @@ struct DTypeOf<int64_t> {
 template <>
 struct DTypeOf<int32_t> {
   static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = DType::kI8;
 };
 template <>
 struct DTypeOf<uint8_t> {

@@ -104,6 +104,18 @@ Tensor Tensor::borrow(const void* data, Shape shape, DType dtype,
   return out;
 }
 
+Tensor Tensor::scaled(const Tensor& whole, const Tensor& factors) {
+  require(whole.rank() == 2 && whole.dtype() == DType::kI8 && factors.dtype() == DType::kF32,
+          "scaled: expected a matrix of I8 and F32, found {} {} and {}", name(whole.dtype()),
+          to_string(whole.shape()), name(factors.dtype()));
+  require(factors.shape() == Shape{whole.size(0), 1} || factors.shape() == Shape{1, whole.size(1)},
+          "scaled: factors {} for a matrix {}", to_string(factors.shape()),
+          to_string(whole.shape()));
+  Tensor out = whole;
+  out.factors_ = std::make_shared<const Tensor>(factors);
+  return out;
+}
+
 int64_t Tensor::size(int64_t axis) const {
   const int64_t at = axis < 0 ? axis + rank() : axis;
   if (at < 0 || at >= rank())  // not require(): the message would be made at every call
@@ -124,6 +136,7 @@ void* Tensor::mutable_first() {
 }
 
 Tensor Tensor::view(Shape shape, int64_t offset, Shape steps) const {
+  check_not_scaled();
   int64_t reach = count_;  // elements from the first to the last, with the gaps of a view
   if (is_view() && count_ > 0) {
     reach = 1;
@@ -159,6 +172,7 @@ int64_t Tensor::step(int64_t axis) const {
 
 Tensor Tensor::reshape(Shape shape) const {
   check_dense();
+  check_not_scaled();
   require(element_count(shape) == count_, "cannot reshape {} to {}", to_string(shape_),
           to_string(shape));
   Tensor out = *this;
@@ -167,6 +181,7 @@ Tensor Tensor::reshape(Shape shape) const {
 }
 
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
+  check_not_scaled();
   require(rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0],
           "rows [{}, {}) of a tensor of shape {}", begin, end, to_string(shape_));
   Tensor out = *this;
@@ -179,6 +194,7 @@ Tensor Tensor::slice(int64_t begin, int64_t end) const {
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   require(!device_.is_cuda(), "tensors change their type on the CPU only");
+  if (is_scaled()) return multiplied_out().to(dtype);
   Tensor out(shape_, dtype);
   with_float_type(dtype_, [&]<class From>(From) {
     with_float_type(dtype, [&]<class To>(To) {
@@ -188,8 +204,20 @@ Tensor Tensor::to(DType dtype) const {
   return out;
 }
 
+Tensor Tensor::multiplied_out() const {
+  Tensor out(shape_);
+  float* to = out.data<float>();
+  const auto* whole = data<int8_t>();
+  const auto* factor = factors_->data<float>();
+  const int64_t columns = size(1);
+  for (int64_t i = 0; i < count_; ++i)
+    to[i] = static_cast<float>(whole[i]) * factor[has_row_factors() ? i / columns : i % columns];
+  return out;
+}
+
 Tensor Tensor::to(const Device& device) const {
   if (device == device_ || !defined()) return *this;
+  check_not_scaled();
   Tensor out(shape_, dtype_, device);
   copy_bytes(device_, raw(), device, out.mutable_raw(), bytes());
   return out;
@@ -198,12 +226,15 @@ Tensor Tensor::to(const Device& device) const {
 Tensor Tensor::clone() const {
   Tensor out(shape_, dtype_, device_);
   copy_within(device_, raw(), out.mutable_raw(), bytes());
+  out.factors_ = factors_;
   return out;
 }
 
 void Tensor::assign(const Tensor& from) {
   require(from.shape_ == shape_ && from.dtype_ == dtype_, "cannot assign {} {} to {} {}",
           name(from.dtype_), to_string(from.shape_), name(dtype_), to_string(shape_));
+  check_not_scaled();
+  from.check_not_scaled();
   if (device_.is_cuda() || from.device_.is_cuda())
     copy_bytes(from.device_, from.raw(), device_, mutable_raw(), bytes());
   else
@@ -212,6 +243,7 @@ void Tensor::assign(const Tensor& from) {
 
 Tensor Tensor::repeat(int64_t copies) const {
   require(rank() > 0 && copies > 0, "cannot repeat {} {} times", to_string(shape_), copies);
+  check_not_scaled();
   Shape shape = shape_;
   shape[0] *= copies;
   Tensor out(shape, dtype_, device_);

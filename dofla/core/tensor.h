@@ -1,7 +1,9 @@
 // A dense row-major array with a type and a shape, on the CPU or on a GPU. Copying a Tensor copies
 // the handle: both see the same memory. The memory is either its own or borrowed (a mapped
 // checkpoint), and borrowed memory is read-only. A view sees part of another tensor's memory, with
-// gaps: only operations that say so take one.
+// gaps: only operations that say so take one. A scaled tensor is a matrix of 8-bit whole numbers
+// with a factor for every row or every column, which counts as a matrix of floats where it is
+// converted.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +29,13 @@ class Tensor {
   // Read-only view of memory that `owner` keeps alive.
   static Tensor borrow(const void* data, Shape shape, DType dtype,
                        std::shared_ptr<const void> owner);
+
+  // The matrix whole · factors: `factors` [R, 1] has one a row, [1, C] one a column.
+  static Tensor scaled(const Tensor& whole,     // [R, C], I8
+                       const Tensor& factors);  // F32
+  bool is_scaled() const { return factors_ != nullptr; }
+  const Tensor& factors() const { return *factors_; }  // of a scaled tensor
+  bool has_row_factors() const { return factors_->size(1) == 1; }
 
   bool defined() const { return data_ != nullptr; }
   DType dtype() const { return dtype_; }
@@ -79,6 +88,13 @@ class Tensor {
       throw std::invalid_argument("a view of shape " + to_string(shape_) +
                                   " where a dense tensor is needed: copy it first");
   }
+  // What would lose the factors is refused.
+  void check_not_scaled() const {
+    if (is_scaled())
+      throw std::invalid_argument("a scaled tensor of shape " + to_string(shape_) +
+                                  " where a plain one is needed: convert it first");
+  }
+  Tensor multiplied_out() const;  // a scaled tensor in F32
   void check_readable(DType asked) const {
     check_dense();
     if (asked != dtype_)
@@ -96,6 +112,7 @@ class Tensor {
   Shape steps_;  // of a view, else empty
   Device device_;
   std::shared_ptr<const void> owner_;
+  std::shared_ptr<const Tensor> factors_;  // of a scaled tensor, else null
 };
 
 // Throws std::invalid_argument "what: expected …, found …" unless the tensor has this shape.

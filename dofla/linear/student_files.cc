@@ -27,19 +27,20 @@ void write_student_tensors(const fs::path& folder, const ModelConfig& config,
   write_safetensors(folder / "model.safetensors", renamed, {{"format", "pt"}});
 }
 
-void write_student_config(const fs::path& folder, const Json& source, const Json& block) {
-  Json config = source;
-  if (source.value("model_type", "") != "dofla") {
-    config = Json::object();
-    config["teacher"] = source;
-    for (const char* own : {"linear_attention", "training"}) {
-      if (source.contains(own)) config[own] = source[own];
-      config["teacher"].erase(own);
-    }
-    for (const char* type : {"torch_dtype", "dtype"})  // how Transformers loads the weights
-      if (source.contains(type)) config[type] = source[type];
+Json as_student_config(const Json& source) {
+  if (source.value("model_type", "") == "dofla") return source;
+  Json config = {{"model_type", "dofla"}, {"teacher", source}};
+  for (const char* own : {"linear_attention", "training"}) {
+    if (source.contains(own)) config[own] = source[own];
+    config["teacher"].erase(own);
   }
-  config["model_type"] = "dofla";
+  for (const char* type : {"torch_dtype", "dtype"})  // how Transformers loads the weights
+    if (source.contains(type)) config[type] = source[type];
+  return config;
+}
+
+void write_student_config(const fs::path& folder, const Json& source, const Json& block) {
+  Json config = as_student_config(source);
   config["architectures"] = {"DoflaForCausalLM"};
   config["auto_map"] = {{"AutoConfig", "configuration_dofla.DoflaConfig"},
                         {"AutoModelForCausalLM", "modeling_dofla.DoflaForCausalLM"}};

@@ -10,6 +10,10 @@ namespace dofla {
 void write_student_tensors(const fs::path& folder, const ModelConfig& config,
                            const NamedTensors& tensors);
 
+// A teacher's config.json in a block of its own, beside what it says of a student's attention; that
+// of a student as it is.
+Json as_student_config(const Json& source);
+
 // config.json, and the Python files that it names. `source` is the teacher's config.json or that of
 // a student, `block` what is known of the student's attention.
 void write_student_config(const fs::path& folder, const Json& source, const Json& block);

@@ -10,32 +10,42 @@
 
 namespace dofla {
 
-// q·m/steps, and not q·(m/steps): the largest magnitude m stays as it is, so that rounding again
-// changes nothing. The type's own rounding is less than half a step, too.
 Tensor round_rows(const Tensor& matrix, bool input_major, int bits) {
   require(bits >= 2 && bits <= 8, "weights rounded to {} bits: expected 2 to 8", bits);
   require(matrix.rank() == 2, "round_rows: expected a matrix, found {}", to_string(matrix.shape()));
   const double steps = (1 << (bits - 1)) - 1;
-  Tensor rounded = matrix.to(DType::kF32).clone();
+  const Tensor exact = matrix.to(DType::kF32);
   const int64_t columns = matrix.size(1);
   const int64_t rows = matrix.size(input_major ? 1 : 0), count = matrix.size(input_major ? 0 : 1);
   const int64_t from_row_to_row = input_major ? 1 : columns;
   const int64_t from_value_to_value = input_major ? columns : 1;
+  Tensor whole(matrix.shape(), DType::kI8);
+  Tensor factors(input_major ? Shape{1, rows} : Shape{rows, 1});
+  int8_t* const to = whole.data<int8_t>();
+  float* const factor = factors.data<float>();
   parallel_for(rows, [&](int64_t row) {
-    float* values = rounded.data<float>() + row * from_row_to_row;
+    const float* values = exact.data<float>() + row * from_row_to_row;
     double largest = 0;
     for (int64_t i = 0; i < count; ++i) {
       const double magnitude = std::abs(values[i * from_value_to_value]);
       if (!std::isfinite(magnitude)) fail("a weight is not finite: it cannot be rounded");
       largest = std::max(largest, magnitude);
     }
-    if (largest == 0) return;
+    factor[row] = static_cast<float>(largest / steps);
     for (int64_t i = 0; i < count; ++i) {
-      float& value = values[i * from_value_to_value];
-      value = static_cast<float>(std::round(value / largest * steps) * largest / steps);
+      const double value = values[i * from_value_to_value];
+      to[row * from_row_to_row + i * from_value_to_value] =
+          static_cast<int8_t>(largest == 0 ? 0 : std::round(value / largest * steps));
     }
   });
-  return rounded.to(matrix.dtype());
+  return Tensor::scaled(whole, factors);
+}
+
+void require_unrounded(const Checkpoint& model, std::string_view purpose) {
+  for (const std::string& name : model.names())
+    if (model.tensor(name).is_scaled())
+      fail("{}: its weights are rounded to 8 bits; {} the model that they were rounded from",
+           model.folder().string(), purpose);
 }
 
 Checkpoint with_rounded_weights(const Checkpoint& model, int bits) {

@@ -91,6 +91,7 @@ int64_t Transformer::most_tokens() const {
 void Transformer::make_trainable(DType products) {
   require(!trainable_, "make_trainable: the model is trainable already");
   const DType type = weights_.token_embedding.dtype();
+  require(!weights_.token_embedding.is_scaled(), "make_trainable: the weights are rounded");
   if (!device().is_cuda()) {
     weights_ = transform(weights_, [](const Tensor& tensor) {
       return tensor.dtype() == DType::kF32 ? tensor.clone() : tensor.to(DType::kF32);

@@ -7,7 +7,7 @@ namespace dofla {
 
 // out[i] = table[ids[i]], in F32 on the CPU and in the type of the table on a GPU. Throws
 // std::invalid_argument on an id outside the table.
-Tensor embed(const Tensor& table,  // [V, C], F32, F16 or BF16
+Tensor embed(const Tensor& table,  // [V, C], F32, F16 or BF16, on the CPU also scaled
              const Tensor& ids);   // [N], I64 -> [N, C]
 
 // What a decoder begins with: tokens[ids[b, t]] + positions[first[b] + t]. Ids and positions on the

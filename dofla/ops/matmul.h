@@ -8,8 +8,8 @@
 
 namespace dofla {
 
-// y = W x + bias. The weight keeps the type it has in the checkpoint (F32, F16 or BF16) and either
-// of the two layouts that checkpoints use.
+// y = W x + bias. The weight keeps the type it has in the checkpoint (F32, F16 or BF16, on the CPU
+// also scaled) and either of the two layouts that checkpoints use.
 struct Linear {
   Tensor weight;  // [N, K], or [K, N] when input_major (GPT-2's Conv1D)
   bool input_major = false;
@@ -25,7 +25,7 @@ void require_fits(const Tensor& x, const Linear& linear);
 void require_gradient_fits(const Tensor& x, const Linear& gradient);
 
 // One row reads each weight once, at the speed of memory; many rows run at the speed of sgemm,
-// converting 16-bit weights a cache-sized panel at a time. The result has the type of x unless
+// converting smaller weights a cache-sized panel at a time. The result has the type of x unless
 // another one is asked for (a GPU computes in BF16 and gives logits in F32).
 Tensor matmul(const Tensor& x,       // [R, K]
               const Linear& linear,  // -> [R, N]

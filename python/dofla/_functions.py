@@ -2,7 +2,7 @@
 
 from ._commands import command
 from ._results import (Comparison, DegreesOfFreedom, Distillation, Evaluation, Finetuning, Inspection, Plan,
-                       Sensitivity)
+                       Quantization, Sensitivity)
 
 
 @command(Inspection)
@@ -74,6 +74,15 @@ def evaluate():
     True
     >>> dofla.evaluate(folder, ids=[[1, 2, 3, 4], [5, 6, 7]]).tokens
     5
+    """
+
+
+@command(Quantization)
+def quantize():
+    """
+    >>> rounded = dofla.quantize(folder, data=text, length=32, out=scratch / "int8")
+    >>> rounded.bytes < rounded.bytes_before
+    True
     """
 
 

@@ -67,6 +67,13 @@ class Inspection(Result):
     linear_attention: Result  # of a student
 
 
+class Quantization(Result):
+    """What dofla.quantize did: the size of the weights, and what their rounding costs."""
+    bytes: int
+    bytes_before: int
+    fidelity: Divergence
+
+
 class DegreesOfFreedom(Result):
     """What dofla.dof measures: layers[s].heads[h].dof."""
     coordinates: str

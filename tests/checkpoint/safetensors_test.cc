@@ -101,6 +101,29 @@ TEST_F(SafetensorsTest, WhatIsWrittenIsReadBack) {
   expect_error([&] { file.tensor("x"); }, {path_.string(), "no tensor x"});
 }
 
+TEST_F(SafetensorsTest, AMatrixOfBytesAndItsFactorsAreOneTensor) {
+  const Tensor whole = filled<int8_t>({2, 3});
+  Tensor factors({2, 1});
+  factors.data<float>()[0] = 0.5f, factors.data<float>()[1] = 3;
+  write_safetensors(path_, {{"w", Tensor::scaled(whole, factors)}, {"b", whole}});
+  const Safetensors file(path_);
+  EXPECT_EQ(file.names(), (std::vector<std::string>{"b", "w"}));
+  EXPECT_FALSE(file.tensor("b").is_scaled());
+  const Tensor read = file.tensor("w");
+  ASSERT_TRUE(read.is_scaled());
+  EXPECT_EQ(std::memcmp(read.raw(), whole.raw(), 6), 0);
+  EXPECT_EQ(std::memcmp(read.factors().raw(), factors.raw(), 8), 0);
+}
+
+TEST_F(SafetensorsTest, RefusesFactorsThatDoNotFitTheirMatrix) {
+  for (const Shape& shape : {Shape{3, 1}, Shape{1, 2}, Shape{2}, Shape{2, 3}}) {
+    write_safetensors(path_, {{"w", filled<int8_t>({2, 3})}, {"w_scale", filled<float>(shape)}});
+    expect_refused({"w_scale", "expected F32 [2, 1] or [1, 3]", "found F32", to_string(shape)});
+  }
+  write_safetensors(path_, {{"w", filled<int8_t>({2, 3})}, {"w_scale", filled<double>({2, 1})}});
+  expect_refused({"w_scale", "found F64"});
+}
+
 TEST_F(SafetensorsTest, AFileWithoutTensorsIsSound) {
   write_safetensors(path_, {});
   EXPECT_TRUE(Safetensors(path_).names().empty());

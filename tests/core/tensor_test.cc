@@ -57,6 +57,30 @@ TEST(Tensor, ViewsShareMemoryAndAreNotDense) {
   EXPECT_EQ(a.step(0), 6);
 }
 
+TEST(Tensor, ScaledOnesAreConvertedWithTheirFactorsAndNeverWithout) {
+  Tensor whole({2, 3}, DType::kI8), rows({2, 1}), columns({1, 3});
+  for (int64_t i = 0; i < 6; ++i) whole.data<int8_t>()[i] = static_cast<int8_t>(5 * i - 12);
+  for (int64_t i = 0; i < 2; ++i) rows.data<float>()[i] = 0.5f + static_cast<float>(i);
+  for (int64_t i = 0; i < 3; ++i) columns.data<float>()[i] = 2 - static_cast<float>(i);
+  for (const Tensor& factors : {rows, columns}) {
+    const Tensor scaled = Tensor::scaled(whole, factors);
+    EXPECT_EQ(scaled.has_row_factors(), factors.size(0) == 2);
+    for (const Tensor& wide : {scaled.to(DType::kF64), scaled.clone().to(DType::kF64)})
+      for (int64_t i = 0; i < 6; ++i)
+        EXPECT_EQ(wide.data<double>()[i],
+                  (5.0 * static_cast<double>(i) - 12) *
+                      factors.data<float>()[factors.size(0) == 2 ? i / 3 : i % 3]);
+    EXPECT_THROW(scaled.reshape({3, 2}), std::invalid_argument);
+    EXPECT_THROW(scaled.slice(0, 1), std::invalid_argument);
+    EXPECT_THROW(scaled.view({2}, 0, {3}), std::invalid_argument);
+    EXPECT_THROW(scaled.repeat(2), std::invalid_argument);
+    EXPECT_THROW(whole.assign(scaled), std::invalid_argument);
+  }
+  EXPECT_THROW(whole.to(DType::kF32), std::invalid_argument);
+  EXPECT_THROW(Tensor::scaled(whole, Tensor::zeros({2, 3})), std::invalid_argument);
+  EXPECT_THROW(Tensor::scaled(Tensor({2, 3}), rows), std::invalid_argument);
+}
+
 TEST(Tensor, RefusesViewsThatLeaveIt) {
   const Tensor a = Tensor::zeros({4, 6});
   EXPECT_EQ(a.view({2, 4}, 0, {20, 1}).count(), 8);

@@ -31,6 +31,23 @@ TEST(EmbedSequences, AddsThePositionsOfEverySequence) {
   EXPECT_THROW(embed_sequences(tokens, positions, ids, first), std::invalid_argument);
 }
 
+TEST(Embed, AScaledTableHasItsFactorsInIt) {
+  Tensor whole({3, 4}, DType::kI8), ids({3}, DType::kI64);
+  for (int64_t i = 0; i < 12; ++i) whole.data<int8_t>()[i] = static_cast<int8_t>(11 * i - 60);
+  for (int64_t i = 0; i < 3; ++i) ids.data<int64_t>()[i] = 2 - i;
+  for (const Shape& shape : {Shape{3, 1}, Shape{1, 4}}) {
+    Tensor factors(shape);
+    for (int64_t i = 0; i < factors.count(); ++i)
+      factors.data<float>()[i] = 0.25f * static_cast<float>(i + 1);
+    const Tensor found = embed(Tensor::scaled(whole, factors), ids);
+    for (int64_t i = 0; i < 3; ++i)
+      for (int64_t c = 0; c < 4; ++c)
+        EXPECT_EQ(found.data<float>()[i * 4 + c],
+                  static_cast<float>(whole.data<int8_t>()[(2 - i) * 4 + c]) *
+                      factors.data<float>()[shape[0] == 3 ? 2 - i : c]);
+  }
+}
+
 // The same additions in the same order: equal to the last bit.
 TEST(EmbedBackward, AddsRowsInOrder) {
   Random random(1);

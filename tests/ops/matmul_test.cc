@@ -16,7 +16,20 @@ namespace {
 using reference::to_doubles;
 using reference::to_tensor;
 
-Tensor as_type(const Tensor& weight, DType dtype) {
+// Whole numbers with a factor an output.
+Tensor as_scaled(const Tensor& weight, bool input_major) {
+  const int64_t columns = weight.size(1), outputs = weight.size(input_major ? 1 : 0);
+  Tensor whole(weight.shape(), DType::kI8);
+  Tensor factors(input_major ? Shape{1, outputs} : Shape{outputs, 1});
+  for (int64_t i = 0; i < whole.count(); ++i)
+    whole.data<int8_t>()[i] = static_cast<int8_t>(i * 37 % 255 - 127);
+  for (int64_t n = 0; n < outputs; ++n)
+    factors.data<float>()[n] = (1 + std::abs(weight.data<float>()[n % columns])) / 127;
+  return Tensor::scaled(whole, factors);
+}
+
+Tensor as_type(const Tensor& weight, DType dtype, bool input_major) {
+  if (dtype == DType::kI8) return as_scaled(weight, input_major);
   if (dtype != DType::kF16) return weight.to(dtype);
   Tensor out(weight.shape(), DType::kF16);
   for (int64_t i = 0; i < out.count(); ++i)  // powers of two: bits that need no rounding
@@ -41,12 +54,13 @@ TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
   Random random(11);
   for (const auto& [inputs, outputs] :
        {std::pair{203, 331}, std::pair{1111, 40}, std::pair{5, 3}, std::pair{112, 70}})
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8})
       for (const bool input_major : {false, true}) {
         const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
-        const Linear linear = {.weight = as_type(test::normal_tensor(shape, random), dtype),
-                               .input_major = input_major,
-                               .bias = test::normal_tensor({outputs}, random)};
+        const Linear linear = {
+            .weight = as_type(test::normal_tensor(shape, random), dtype, input_major),
+            .input_major = input_major,
+            .bias = test::normal_tensor({outputs}, random)};
         const Tensor x = test::normal_tensor({64, inputs}, random);
         const auto weight = output_rows(linear);
         for (const int64_t rows : {1, 2, 4, 5, 9, 16, 64})
@@ -77,16 +91,37 @@ TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
       }
 }
 
+// More rows than that go through sgemm, with the factors in the widened weights.
+TEST(Matmul, ScaledWeightsAreTheirProductsWithTheirFactors) {
+  Random random(12);
+  const int64_t inputs = 70, outputs = 400, rows = 130;  // more outputs than two panels hold
+  for (const bool input_major : {false, true}) {
+    const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
+    const Linear scaled = {.weight = as_scaled(test::normal_tensor(shape, random), input_major),
+                           .input_major = input_major,
+                           .bias = test::normal_tensor({outputs}, random)};
+    const Linear exact = {
+        .weight = scaled.weight.to(DType::kF32), .input_major = input_major, .bias = scaled.bias};
+    const Tensor x = test::normal_tensor({rows, inputs}, random);
+    const double tolerance =
+        test::product_tolerance(inputs, test::largest(x), test::largest(exact.weight));
+    for (const int64_t few : {int64_t{1}, int64_t{64}, rows})
+      test::expect_near(matmul(x.slice(0, few), scaled), matmul(x.slice(0, few), exact), tolerance,
+                        fmt::format("{} rows, inputs first {}", few, input_major));
+  }
+}
+
 TEST(MatmulBackward, GradientOfXForEveryTypeAndLayout) {
   Random random(3);
   const int64_t inputs = 201, outputs = 37;  // more inputs than a panel holds
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8})
     for (const bool input_major : {false, true})
       for (const int64_t rows : {1, 63, 64, 65}) {
         const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
-        const Linear linear = {.weight = as_type(test::normal_tensor(shape, random), dtype),
-                               .input_major = input_major,
-                               .bias = test::normal_tensor({outputs}, random)};
+        const Linear linear = {
+            .weight = as_type(test::normal_tensor(shape, random), dtype, input_major),
+            .input_major = input_major,
+            .bias = test::normal_tensor({outputs}, random)};
         const Tensor grad_y = test::normal_tensor({rows, outputs}, random);
         const auto weight = output_rows(linear);
         std::vector<double> expected(static_cast<size_t>(rows * inputs), 0.0);

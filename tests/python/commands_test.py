@@ -12,7 +12,7 @@ import warnings
 
 from support import DISTILL, FOLDER, SCRATCH, SHORT, TEXT, dofla, new_path, numpy as np, program
 
-FUNCTIONS = ("inspect", "dof", "plan", "sensitivity", "distill", "finetune", "compare", "evaluate")
+FUNCTIONS = ("inspect", "dof", "plan", "sensitivity", "distill", "finetune", "compare", "evaluate", "quantize")
 TIMES = ("seconds", "tokens_per_second", "prefill", "decode", "prefill_seconds", "decode_seconds")
 
 
@@ -89,6 +89,10 @@ class Commands(unittest.TestCase):
     def test_finetune(self):
         tuned = self.same("finetune", self.student, **SHORT, teacher=FOLDER, epochs=1, out=new_path())
         self.assertEqual(len(tuned.epochs), 1)
+
+    def test_quantize(self):
+        rounded = self.same("quantize", FOLDER, **SHORT, out=new_path())
+        self.assertLess(rounded.bytes, rounded.bytes_before)
 
     def test_compare(self):
         report = self.same("compare", FOLDER, self.student, texts=TEXT, length=32, windows=2)

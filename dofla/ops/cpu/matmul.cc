@@ -107,12 +107,35 @@ void add_rows(const Tensor& rows, float* to) {
   });
 }
 
+// y += W x for up to kManyRows rows, without the factors of a scaled weight.
+void add_unscaled_product(const Tensor& x, const Linear& linear, Tensor& y) {
+  if (!linear.input_major) return multiply_few_rows_output_major(x, linear, y);
+  if (x.size(0) <= kFewRows) return multiply_few_rows_input_major(x, linear, y);
+  multiply_many_rows_input_major(x, linear, y);
+}
+
+// The factors are those of the outputs, and then wait for the sums to be made, or of the inputs (in
+// a backward), and then are taken to x.
+void add_scaled_product(const Tensor& x, const Linear& linear, Tensor& y) {
+  const int64_t rows = x.size(0), inputs = linear.inputs(), outputs = linear.outputs();
+  const auto* factors = linear.weight.factors().data<float>();
+  if (linear.weight.has_row_factors() == linear.input_major) {
+    Tensor scaled = x.clone();
+    for (int64_t r = 0; r < rows; ++r) multiply(factors, inputs, scaled.data<float>() + r * inputs);
+    return add_unscaled_product(scaled, linear, y);
+  }
+  Tensor sums = Tensor::zeros({rows, outputs});
+  add_unscaled_product(x, linear, sums);
+  for (int64_t r = 0; r < rows; ++r)
+    add_product(std::as_const(sums).data<float>() + r * outputs, factors, outputs,
+                y.data<float>() + r * outputs);
+}
+
 void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
   start_with_bias(linear, y);
-  const int64_t rows = x.size(0);
-  if (rows <= kManyRows && !linear.input_major) return multiply_few_rows_output_major(x, linear, y);
-  if (rows <= kFewRows) return multiply_few_rows_input_major(x, linear, y);
-  if (rows <= kManyRows) return multiply_many_rows_input_major(x, linear, y);
+  if (x.size(0) <= kManyRows)
+    return linear.weight.is_scaled() ? add_scaled_product(x, linear, y)
+                                     : add_unscaled_product(x, linear, y);
   const int64_t outputs = linear.outputs();
   parallel_for(panel_count(linear), [&](int64_t i) {
     thread_local std::vector<float> widened;

@@ -33,6 +33,12 @@ HWY_INLINE Vector load(const Float16* from) {
   return hn::PromoteTo(Floats(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
+HWY_INLINE Vector load(const int8_t* from) {
+  const hn::Rebind<int8_t, Floats> bytes;
+  const hn::Rebind<int32_t, Floats> words;
+  return hn::ConvertTo(Floats(), hn::PromoteTo(words, hn::LoadU(bytes, from)));
+}
+
 HWY_INLINE float widen_one(float x) {
   return x;
 }
@@ -41,6 +47,9 @@ HWY_INLINE float widen_one(BFloat16 x) {
 }
 HWY_INLINE float widen_one(Float16 x) {
   return to_float(x);
+}
+HWY_INLINE float widen_one(int8_t x) {
+  return static_cast<float>(x);
 }
 
 // With the rounding of the vectors' MulAdd.
@@ -58,6 +67,7 @@ HWY_INLINE void with_type(const void* weight, DType dtype, const Run& run) {
   if (dtype == DType::kF32) run(static_cast<const float*>(weight));
   if (dtype == DType::kBF16) run(static_cast<const BFloat16*>(weight));
   if (dtype == DType::kF16) run(static_cast<const Float16*>(weight));
+  if (dtype == DType::kI8) run(static_cast<const int8_t*>(weight));
 }
 
 }  // namespace dofla::cpu::HWY_NAMESPACE

@@ -1,20 +1,44 @@
 #include "dofla/ops/cpu/weight_panels.h"
 
 #include "dofla/ops/cpu/sgemm.h"
+#include "dofla/ops/cpu/vector_rows.h"
 #include "dofla/ops/cpu/weight_rows.h"
 
 namespace dofla::cpu {
 namespace {
 
 template <class T>
-void widen_panel(const Linear& linear, int64_t begin, int64_t end, float* to) {
-  const T* weight = linear.weight.data<T>();
-  const int64_t inputs = linear.inputs(), outputs = linear.outputs(), width = end - begin;
-  if (!linear.input_major) return widen(weight + begin * inputs, width * inputs, to);
-  for (int64_t k = 0; k < inputs; ++k) widen(weight + k * outputs + begin, width, to + k * width);
+void widen_as(const Tensor& matrix, const MatrixPart& part, float* to) {
+  const T* from = matrix.data<T>() + part.row * matrix.size(1) + part.column;
+  for (int64_t i = 0; i < part.rows; ++i)
+    widen(from + i * matrix.size(1), part.columns, to + i * part.columns);
+}
+
+void multiply_by_factors(const Tensor& matrix, const MatrixPart& part, float* to) {
+  const auto* factors = matrix.factors().data<float>();
+  for (int64_t i = 0; i < part.rows; ++i, to += part.columns)
+    if (matrix.has_row_factors())
+      scale_row(factors[part.row + i], part.columns, to);
+    else
+      multiply(factors + part.column, part.columns, to);
 }
 
 }  // namespace
+
+void widen(const Tensor& matrix, const MatrixPart& part, float* to) {
+  switch (matrix.dtype()) {
+    case DType::kF32:
+      return widen_as<float>(matrix, part, to);
+    case DType::kF16:
+      return widen_as<Float16>(matrix, part, to);
+    case DType::kBF16:
+      return widen_as<BFloat16>(matrix, part, to);
+    default:
+      require(matrix.is_scaled(), "a matrix of {} holds no floats", name(matrix.dtype()));
+      widen_as<int8_t>(matrix, part, to);
+      multiply_by_factors(matrix, part, to);
+  }
+}
 
 void multiply_panel(const Tensor& x, const Linear& linear, int64_t begin, int64_t end, float beta,
                     std::vector<float>& widened, float* y, int64_t y_stride) {
@@ -25,11 +49,11 @@ void multiply_panel(const Tensor& x, const Linear& linear, int64_t begin, int64_
     panel = linear.weight.data<float>() + (linear.input_major ? begin : begin * inputs);
     stride = linear.input_major ? linear.outputs() : inputs;
   } else {
+    const MatrixPart part = linear.input_major
+                                ? MatrixPart{.rows = inputs, .column = begin, .columns = width}
+                                : MatrixPart{.row = begin, .rows = width, .columns = inputs};
     widened.resize(static_cast<size_t>(width * inputs));
-    if (linear.weight.dtype() == DType::kBF16)
-      widen_panel<BFloat16>(linear, begin, end, widened.data());
-    else
-      widen_panel<Float16>(linear, begin, end, widened.data());
+    widen(linear.weight, part, widened.data());
     panel = widened.data();
   }
   sgemm({.transpose_b = !linear.input_major, .beta = beta}, x.size(0), width, inputs,

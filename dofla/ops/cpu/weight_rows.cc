@@ -28,6 +28,9 @@ void WidenBF16(const BFloat16* from, int64_t count, float* to) {
 void WidenF16(const Float16* from, int64_t count, float* to) {
   Widen(from, count, to);
 }
+void WidenI8(const int8_t* from, int64_t count, float* to) {
+  Widen(from, count, to);
+}
 
 // One weight row against kRows of x, as vectors whose lanes are still to be summed; returns how
 // many elements are in them, all but a rest of less than a vector. Memory is fastest when read
@@ -190,6 +193,7 @@ namespace dofla::cpu {
 HWY_EXPORT(WidenF32);
 HWY_EXPORT(WidenBF16);
 HWY_EXPORT(WidenF16);
+HWY_EXPORT(WidenI8);
 HWY_EXPORT(MultiplyOutputMajor);
 HWY_EXPORT(MultiplyInputMajor);
 
@@ -201,6 +205,9 @@ void widen(const BFloat16* from, int64_t count, float* to) {
 }
 void widen(const Float16* from, int64_t count, float* to) {
   HWY_DYNAMIC_DISPATCH(WidenF16)(from, count, to);
+}
+void widen(const int8_t* from, int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(WidenI8)(from, count, to);
 }
 
 void multiply_output_major(const void* weight, DType dtype, int64_t inputs, int64_t outputs,

@@ -1,4 +1,5 @@
-// The kernels that read weights in their stored type. T is float, Float16 or BFloat16.
+// The kernels that read weights in their stored type. Those of a scaled tensor are whole numbers
+// here: its factors are the caller's affair.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@ namespace dofla::cpu {
 void widen(const float* from, int64_t count, float* to);
 void widen(const BFloat16* from, int64_t count, float* to);
 void widen(const Float16* from, int64_t count, float* to);
+void widen(const int8_t* from, int64_t count, float* to);
 
 // Up to so many rows the bits of a row do not depend on how many others there are, nor on which:
 // a sequence that decodes among others gives what it gives alone. Past that, sgemm is faster.

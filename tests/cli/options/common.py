@@ -8,7 +8,7 @@ from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
 COMMANDS = ["", "inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "compare",
-            "generate", "distill", "finetune", "report", "reproduce", "chat", "serve"]
+            "quantize", "generate", "distill", "finetune", "report", "reproduce", "chat", "serve"]
 
 
 @option("", "--help")
@@ -48,7 +48,8 @@ def register_common(command):
     option(command, "--help")(helps)
     if command not in ("chat", "serve"):
         option(command, "--json")(prints_json)
-    if command in ("dof", "sensitivity", "evaluate", "compare", "generate", "distill", "finetune", "reproduce"):
+    if command in ("dof", "sensitivity", "evaluate", "compare", "quantize", "generate", "distill", "finetune",
+                   "reproduce"):
         option(command, "--device")(device)
 
 
@@ -112,6 +113,11 @@ def evaluate_windows(instead):
     return len(each), each[0]["tokens"] + 1
 
 
+def quantize_windows(instead):
+    lost = ask("quantize", **instead)["fidelity"]
+    return lost["windows"], lost["tokens"] // lost["windows"] + 1
+
+
 def distill_windows(instead):
     about = Distilled(**instead).about
     return about["train_windows"] + 2, about["sequence_length"]
@@ -126,5 +132,6 @@ def finetune_windows(instead):
 register_text("dof", dof_windows)
 register_text("sensitivity", sensitivity_windows)
 register_text("evaluate", evaluate_windows)
+register_text("quantize", quantize_windows)
 register_text("distill", distill_windows)
 register_text("finetune", finetune_windows)

@@ -248,3 +248,15 @@ def _():
 def _():
     equal(ask("reproduce", only="performer")["ran"], 1)
     equal(ask("reproduce")["ran"], 2)  # and the degrees of freedom
+
+
+# quantize
+
+@option("quantize", "--out")
+def _():
+    out = new_path()
+    said = ask("quantize", out=out)
+    inspected = answer("inspect", out)
+    equal((inspected["dtype"], inspected["bytes"]), ("I8", said["bytes"]))
+    equal(answer("inspect", MODEL)["bytes"], said["bytes_before"])
+    run(*plain("quantize", out=out), code=1)
