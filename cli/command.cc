@@ -22,13 +22,22 @@ CLI::Validator number_check(Number low, Number high, const std::string& expected
   return CLI::Validator(check, "", std::is_integral_v<Number> ? kWholeNumber : kRealNumber);
 }
 
-void remark_on_skipped(const SkippedLines& skipped) {
-  if (skipped.count > 0)
-    remark(fmt::format("left out {}, the first: {}", counted(skipped.count, "bad line"),
-                       one_line(skipped.first)));
+}  // namespace
+
+void add_token_cache(CLI::App& app, std::string& folder) {
+  app.add_option("--token-cache", folder,
+                 "keep the tokens of the text here, so that the next run starts at once (left\n"
+                 "out: they are made each time)")
+      ->type_name("DIR")
+      ->envname("DOFLA_TOKEN_CACHE");
 }
 
-}  // namespace
+void remark_on(const TextRemarks& remarks) {
+  for (const std::string& what : remarks.token_cache) remark(one_line(what));
+  if (remarks.skipped.count > 0)
+    remark(fmt::format("left out {}, the first: {}", counted(remarks.skipped.count, "bad line"),
+                       one_line(remarks.skipped.first)));
+}
 
 void ModelArgument::add(CLI::App& app) {
   option_ = app.add_option("MODEL", folder_,
@@ -68,6 +77,7 @@ void TextArguments::add(CLI::App& app, int64_t sequences, int64_t built_in_seque
   app.add_flag("--skip-bad-lines", skip_bad_lines_,
                "leave out lines of --data that are no JSON, no UTF-8 or too long, and count them")
       ->excludes(ids);
+  add_token_cache(app, token_cache_);
 }
 
 int64_t TextArguments::most_sequences() const {
@@ -84,8 +94,11 @@ void TextArguments::remark_on_default(int64_t sequences) const {
 TextSource TextArguments::source(const ModelConfig& config) const {
   if (length_ > config.context)
     fail("--length {} is more than the model's context of {}", length_, config.context);
-  TextSource source = {
-      .ids = ids_, .length = length_, .most = most_sequences(), .skip_bad_lines = skip_bad_lines_};
+  TextSource source = {.ids = ids_,
+                       .length = length_,
+                       .most = most_sequences(),
+                       .skip_bad_lines = skip_bad_lines_,
+                       .token_cache = token_cache_};
   const std::vector<std::string> names = files();
   if (ids_.empty()) source.files.assign(names.begin(), names.end());
   return source;
@@ -93,7 +106,7 @@ TextSource TextArguments::source(const ModelConfig& config) const {
 
 Windows TextArguments::open(const Checkpoint& checkpoint, const Progress& progress) const {
   Windows windows = open_windows(checkpoint, source(checkpoint.config()), progress);
-  remark_on_skipped(windows.skipped);
+  remark_on(windows.remarks);
   return windows;
 }
 
@@ -102,19 +115,18 @@ std::vector<std::string> TextArguments::files() const {
   return data_.empty() ? std::vector<std::string>{built_in_text().string()} : data_;
 }
 
-std::vector<TokenIds> TextArguments::read(const Checkpoint& checkpoint,
-                                          const Progress& progress) const {
-  SkippedLines skipped;
-  std::vector<TokenIds> windows =
-      read_windows(checkpoint, source(checkpoint.config()), progress, &skipped);
-  remark_on_skipped(skipped);
+WindowSet TextArguments::read(const Checkpoint& checkpoint, const Progress& progress) const {
+  TextRemarks remarks;
+  WindowSet windows = read_windows(checkpoint, source(checkpoint.config()), progress, &remarks);
+  remark_on(remarks);
   return windows;
 }
 
 TokenIds TextArguments::read_running(const Checkpoint& checkpoint, int64_t most_tokens) const {
-  SkippedLines skipped;
-  TokenIds text = read_running_text(checkpoint, source(checkpoint.config()), most_tokens, &skipped);
-  remark_on_skipped(skipped);
+  TextRemarks remarks;
+  TokenIds text =
+      read_running_text(checkpoint, source(checkpoint.config()), most_tokens, &remarks.skipped);
+  remark_on(remarks);
   return text;
 }
 

@@ -49,7 +49,7 @@ class ModelArgument {
   CLI::Option* option_ = nullptr;
 };
 
-// Where token sequences come from: --data or --ids, --length, --sequences.
+// Where token sequences come from: --data or --ids, --length, --sequences, --token-cache.
 class TextArguments {
  public:
   // How many sequences are used unless the user says otherwise, and of the built-in text; 0: all.
@@ -57,7 +57,7 @@ class TextArguments {
 
   // One a call, or all at once to train on, for a model's checkpoint.
   Windows open(const Checkpoint& checkpoint, const Progress& progress) const;
-  std::vector<TokenIds> read(const Checkpoint& checkpoint, const Progress& progress) const;
+  WindowSet read(const Checkpoint& checkpoint, const Progress& progress) const;
   // The beginning of the text as one sequence, for who cuts it in a way of their own.
   TokenIds read_running(const Checkpoint& checkpoint, int64_t most_tokens) const;
   std::vector<std::string> files() const;  // that are read
@@ -74,7 +74,13 @@ class TextArguments {
   std::optional<int64_t> sequences_;
   int64_t default_sequences_ = 0, built_in_sequences_ = 0;
   bool skip_bad_lines_ = false;
+  std::string token_cache_;
 };
+
+// --token-cache: where tokens are kept; empty: nowhere.
+void add_token_cache(CLI::App& app, std::string& folder);
+// Says what came of it, and which lines of the text were left out.
+void remark_on(const TextRemarks& remarks);
 
 // What is written: a name without slashes at its end, not empty. prepare_place (core/file.h) finds
 // out before the work whether it can be.

@@ -30,15 +30,15 @@ std::vector<fs::path> trained_on(const Checkpoint& model) {
   return files;
 }
 
-std::vector<TokenIds> whole_windows(const Checkpoint& teacher, const std::string& file,
-                                    int64_t length, int64_t most, const Progress& progress) {
-  std::vector<TokenIds> windows =
-      read_windows(teacher, {.files = {file}, .length = length, .most = most}, progress);
-  std::erase_if(windows, [&](const TokenIds& window) { return std::ssize(window) != length; });
-  if (windows.empty())
-    fail("{}: fewer tokens than a window of {}: give more text, or a smaller --length", file,
-         length);
-  return windows;
+std::vector<TokenIds> whole_windows(const Checkpoint& teacher, const TextSource& source,
+                                    const Progress& progress) {
+  TextRemarks remarks;
+  const WindowSet windows = read_windows(teacher, source, progress, &remarks);
+  remark_on(remarks);
+  if (windows.length() != source.length)
+    fail("{}: fewer tokens than a window of {}: give more text, or a smaller --length",
+         source.files.front().string(), source.length);
+  return windows.all();
 }
 
 }  // namespace
@@ -57,6 +57,7 @@ void CompareTexts::add(CLI::App& app) {
   app.add_option("--windows", windows_, "windows of every text (left out: as --suite has it)")
       ->type_name("N")
       ->check(whole_from(1));
+  add_token_cache(app, token_cache_);
 }
 
 std::vector<CompareTexts::NamedFile> CompareTexts::named_files() const {
@@ -102,8 +103,12 @@ std::vector<TextToCompare> CompareTexts::read(const std::vector<const Checkpoint
         text.in_domain = in_domain_.empty();
       }
     if (std::ranges::find(in_domain_, file.name) != in_domain_.end()) text.in_domain = true;
-    text.windows = whole_windows(*models.front(), file.file, length,
-                                 windows_ > 0 ? windows_ : otherwise, progress);
+    text.windows = whole_windows(*models.front(),
+                                 {.files = {file.file},
+                                  .length = length,
+                                  .most = windows_ > 0 ? windows_ : otherwise,
+                                  .token_cache = token_cache_},
+                                 progress);
     texts.push_back(std::move(text));
   }
   return texts;

@@ -1,4 +1,4 @@
-// The texts of dofla compare: --texts, --in-domain, --length, --windows.
+// The texts of dofla compare: --texts, --in-domain, --length, --windows, --token-cache.
 #pragma once
 
 #include <string>
@@ -31,6 +31,7 @@ class CompareTexts {
   std::vector<std::string> texts_, in_domain_;
   int64_t length_ = 0;   // 0: the shortest context
   int64_t windows_ = 0;  // 0: as the suite has it
+  std::string token_cache_;
 };
 
 }  // namespace dofla::cli

@@ -39,7 +39,7 @@ void estimate(const DistillArguments& options, const Checkpoint& checkpoint,
                   "a step         {:.2f} s\n"
                   "training       about {:.0f} s\n"
                   "memory         about {}\n",
-                  job.recipe.train.steps, job.batch, text.train.front().size(), step, seconds,
+                  job.recipe.train.steps, job.batch, text.train.length(), step, seconds,
                   with_bytes_unit(bytes)));
 }
 

@@ -15,9 +15,9 @@ namespace dofla::cli {
 namespace {
 
 // The loss on the held-out windows with its sign turned; the worst there is where it is not finite.
-Judgement judge_by(const std::vector<TokenIds>& held_out, const Transformer& model,
+Judgement judge_by(const WindowSet& held_out, const Transformer& model,
                    const Progress& progress) {
-  const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
+  const auto tokens = static_cast<int64_t>(held_out.size()) * (held_out.length() - 1);
   try {
     return {-evaluate_next_token(model, each_of(held_out), tokens, progress).loss, {}};
   } catch (const NotFinite&) {
@@ -36,9 +36,9 @@ void require_same_vocabulary(const Checkpoint& student, const Transformer& teach
 // How far the model that was kept is from its teacher on the held-out windows; nothing where a loss
 // is not finite.
 std::optional<Divergence> compare_with(const Transformer& teacher, const Transformer& model,
-                                       const std::vector<TokenIds>& held_out,
+                                       const WindowSet& held_out,
                                        const Progress& progress) {
-  const auto tokens = static_cast<int64_t>(held_out.size() * (held_out.front().size() - 1));
+  const auto tokens = static_cast<int64_t>(held_out.size()) * (held_out.length() - 1);
   try {
     return divergence_of(
         compare(teacher, {&model}, each_of(held_out), tokens, progress).front().windows);
@@ -64,11 +64,11 @@ OrderedJson to_json(const DistillText& text, const Finetuned& tuned) {
 
 void print_table(const DistillText& text, const FinetuneOptions& job, const Finetuned& tuned) {
   const FinetuneResult& result = tuned.result;
-  const auto windows = [](const std::vector<TokenIds>& of) {
+  const auto windows = [](const WindowSet& of) {
     return counted(static_cast<int64_t>(of.size()), "window");
   };
   print(fmt::format("{} of {} tokens, {} of {}, learning rate {:g}; judged by {}\n",
-                    windows(text.train), text.train.front().size(),
+                    windows(text.train), text.train.length(),
                     counted(static_cast<int64_t>(result.loss.size()), "step"), job.batch,
                     job.learning_rate, windows(text.held_out)));
   print(fmt::format("{:<11} {:>8}  {:>8}\n", "epoch", "loss", "held out"));
@@ -114,7 +114,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
     ProgressBar bar(arguments.stop);
     text = split_held_out(text_.read(checkpoint, bar.progress()), held_out_);
   }
-  job.run = {{"sequence_length", text.train.front().size()},
+  job.run = {{"sequence_length", text.train.length()},
              {"held_out_windows", text.held_out.size()},
              {"held_out", fingerprint_of(text.held_out)}};
   const Device device = arguments.device.get();

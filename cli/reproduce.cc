@@ -24,6 +24,7 @@ constexpr size_t kLongestPattern = 1000;
 struct ReproduceArguments {
   std::string suite, out, teacher, task_data, only;
   std::vector<std::string> data;
+  std::string token_cache;
   DeviceOption device;
   bool json = false;
 };
@@ -106,8 +107,9 @@ void run(const ReproduceArguments& options, const std::atomic<bool>* stop) {
   const FileLock lock(out / ".lock", options.out);
   const Study study = [&] {
     ProgressBar bar(stop);
-    return open_study(suite, out, options.device.get(), bar.progress());
+    return open_study(suite, out, options.device.get(), bar.progress(), options.token_cache);
   }();
+  remark_on(study.remarks);
   RunFolder folder(out / "runs");
   const std::vector<Run> runs = make_matrix(study, folder);
   Watch watch(stop);
@@ -177,6 +179,7 @@ Command add_reproduce(CLI::App& program) {
   app->add_option("--teacher", options->teacher, "model folder, instead of the suite's")
       ->type_name("DIR");
   app->add_option("--data", options->data, "text files, instead of the suite's")->type_name("F...");
+  add_token_cache(*app, options->token_cache);
   app->add_option("--task-data", options->task_data,
                   "folder of the tasks' folders (piqa, arc_easy, ...), instead of the suite's")
       ->type_name("DIR");

@@ -116,21 +116,16 @@ void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const 
 
 }  // namespace
 
-DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out) {
-  DistillText text;
-  for (TokenIds& window : windows)
-    if (text.train.empty() || window.size() == text.train.front().size())
-      text.train.push_back(std::move(window));
-  const auto count = static_cast<int64_t>(text.train.size());
+DistillText split_held_out(const WindowSet& windows, int64_t held_out) {
+  const auto count = static_cast<int64_t>(windows.size());
   if (count <= held_out)
     fail(
         "the text has {} windows of {} tokens, and {} are held out: give more text, shorter "
         "windows, or hold fewer out",
-        count, text.train.empty() ? 0 : text.train.front().size(), held_out);
-  const auto split = text.train.end() - held_out;
-  text.held_out.assign(split, text.train.end());
-  text.train.erase(split, text.train.end());
-  return text;
+        count, windows.length(), held_out);
+  const auto split = static_cast<size_t>(count - held_out);
+  return {.train = windows.slice(0, split),
+          .held_out = windows.slice(split, static_cast<size_t>(held_out))};
 }
 
 StudentFeatures load_student_features(const fs::path& folder) {

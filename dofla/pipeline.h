@@ -27,13 +27,12 @@ inline constexpr int64_t kHeldOut = 16;
 inline constexpr Coordinates kCoordinates = Coordinates::kBalanced;
 
 struct DistillText {
-  std::vector<TokenIds> train;     // equally long
-  std::vector<TokenIds> held_out;  // never trained on: what the student is judged by
+  WindowSet train;
+  WindowSet held_out;  // never trained on: what the student is judged by
 };
 
-// The windows that are as long as the first, the last `held_out` of them apart. Throws Error if
-// nothing is left to train on.
-DistillText split_held_out(std::vector<TokenIds> windows, int64_t held_out = kHeldOut);
+// The last `held_out` windows apart. Throws Error if nothing is left to train on.
+DistillText split_held_out(const WindowSet& windows, int64_t held_out = kHeldOut);
 
 // A student to go on from: its features, and the plan that they are of.
 struct StudentFeatures {

@@ -12,11 +12,10 @@
 
 #include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
-#include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/random.h"
-#include "dofla/data/batches.h"
 #include "dofla/dof/estimate.h"
 #include "dofla/dof/measure.h"
+#include "dofla/pipeline/text.h"
 
 namespace dofla::bench {
 namespace {
@@ -81,13 +80,11 @@ void print_times(const std::string& what, int64_t heads,
 QueryKeySampler sample_model(const fs::path& folder, const SampleOptions& options) {
   const Checkpoint checkpoint(folder);
   const Transformer teacher(checkpoint);
-  const Tokenizer tokenizer = Tokenizer::load(folder);
-  WindowReader windows(
-      {fs::path(DOFLA_SOURCE_DIR) / "assets/wikipedia.jsonl.zst"},
-      [&](std::string_view text) { return tokenizer.encode(text); },
-      {.length = teacher.config().context, .end_of_text = teacher.config().end_of_text, .most = 8});
+  const WindowSet windows = read_windows(
+      checkpoint,
+      {.files = {fs::path(DOFLA_SOURCE_DIR) / "assets/wikipedia.jsonl.zst"}, .most = 8});
   QueryKeySampler sampler(teacher.config(), options);
-  for (TokenIds window; windows.next(window);)
+  for (const TokenIds& window : windows)
     teacher.forward(to_tensor(window), {.state = nullptr, .observer = sampler.observer()});
   return sampler;
 }

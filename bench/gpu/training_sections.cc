@@ -4,13 +4,12 @@
 
 #include "bench/gpu/operations.h"
 #include "bench/gpu/sections.h"
-#include "dofla/checkpoint/tokenizer.h"
-#include "dofla/data/batches.h"
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/recipe.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/next_token_gradient.h"
+#include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/train/lessons.h"
 #include "dofla/train/optimizer.h"
@@ -48,16 +47,11 @@ double layerwise_operations(const Workload& work) {
 
 // The first kBatch windows of the built-in text.
 std::vector<TokenIds> text_windows(const Workload& work) {
-  const Tokenizer tokenizer = Tokenizer::load(work.checkpoint.folder());
-  WindowReader reader({fs::path(DOFLA_SOURCE_DIR) / "assets/wikipedia.jsonl.zst"},
-                      [&](std::string_view text) { return tokenizer.encode(text); },
-                      {.length = kTokens,
-                       .end_of_text = work.teacher.config().end_of_text,
-                       .most = kBatch,
-                       .vocabulary = work.teacher.config().vocabulary});
-  std::vector<TokenIds> windows;
-  for (TokenIds window; reader.next(window);) windows.push_back(window);
-  return windows;
+  return read_windows(work.checkpoint,
+                      {.files = {fs::path(DOFLA_SOURCE_DIR) / "assets/wikipedia.jsonl.zst"},
+                       .length = kTokens,
+                       .most = kBatch})
+      .all();
 }
 
 // On pairs of queries and keys of the teacher, as distill() draws them.

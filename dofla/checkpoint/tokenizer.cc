@@ -6,6 +6,8 @@
 #include "dofla/checkpoint/tokenizer/byte_level.h"
 #include "dofla/checkpoint/tokenizer/tokenizer_parts.h"
 #include "dofla/checkpoint/tokenizer/unicode.h"
+#include "dofla/core/error.h"
+#include "dofla/core/hash.h"
 
 namespace dofla {
 namespace {
@@ -117,19 +119,38 @@ void decode_next(const TokenizerParts& parts, int64_t id, bool skip_special, Tex
   }
 }
 
+// tokenizer.json or, where there is none, the older two of GPT-2.
+std::vector<fs::path> tokenizer_files(const fs::path& folder) {
+  const fs::path one = folder / "tokenizer.json", vocabulary = folder / "vocab.json",
+                 merges = folder / "merges.txt";
+  std::error_code unreadable;  // counts as absent
+  if (fs::exists(one, unreadable)) return {one};
+  if (fs::exists(vocabulary, unreadable) && fs::exists(merges, unreadable))
+    return {vocabulary, merges};
+  fail("{}: no tokenizer: expected tokenizer.json, or vocab.json and merges.txt", folder.string());
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(std::shared_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
 
 Tokenizer Tokenizer::load(const fs::path& model_folder) {
-  const fs::path path = model_folder / "tokenizer.json";
-  std::error_code unreadable;  // counts as absent
-  if (fs::exists(path, unreadable)) return parse(read_text(path), path.string());
-  if (fs::exists(model_folder / "vocab.json", unreadable) &&
-      fs::exists(model_folder / "merges.txt", unreadable))
-    return Tokenizer(load_gpt2_files(model_folder));
-  fail("{}: no tokenizer: expected tokenizer.json, or vocab.json and merges.txt",
-       model_folder.string());
+  const std::vector<fs::path> files = tokenizer_files(model_folder);
+  if (files.size() > 1) return Tokenizer(load_gpt2_files(model_folder));
+  return parse(read_text(files.front()), files.front().string());
+}
+
+uint64_t tokenizer_fingerprint(const fs::path& model_folder) {
+  std::vector<fs::path> files = tokenizer_files(model_folder);
+  std::error_code unreadable;
+  const fs::path prefix = model_folder / "tokenizer_config.json";  // load_gpt2_files() asks it
+  if (files.size() > 1 && fs::exists(prefix, unreadable)) files.push_back(prefix);
+  std::vector<uint64_t> hashes;
+  for (const fs::path& file : files) {
+    const std::string text = read_text(file);
+    hashes.push_back(xxh64(std::as_bytes(std::span(text))));
+  }
+  return xxh64(std::as_bytes(std::span(hashes)));
 }
 
 Tokenizer Tokenizer::parse(std::string_view json, std::string_view where) {

@@ -61,6 +61,9 @@ class Tokenizer {
   std::shared_ptr<const TokenizerParts> parts_;
 };
 
+// Tells tokenizers apart: a hash of the files that load() reads. Throws Error if there are none.
+uint64_t tokenizer_fingerprint(const fs::path& model_folder);
+
 // Decodes ids one at a time: all next() and the finish() joined are decode() of all ids. Bytes of
 // a character that later ids may complete are held back.
 class StreamDecoder {

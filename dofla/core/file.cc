@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 
 namespace dofla {
 namespace {
+
+constexpr std::string_view kAside = ".partial-";  // in the names of what is not yet whole
 
 [[noreturn]] void fail_with_errno(const fs::path& path, std::string_view action) {
   fail("{}: cannot {}: {}", path.string(), action, std::strerror(errno));
@@ -58,7 +61,7 @@ template <class Create>
 fs::path make_aside(const fs::path& target, std::string_view action, const Create& create) {
   for (int attempt = 0;; ++attempt) {
     fs::path aside = target;
-    aside += fmt::format(".partial-{}-{}", ::getpid(), attempt);
+    aside += fmt::format("{}{}-{}", kAside, ::getpid(), attempt);
     if (create(aside.c_str())) return aside;
     if (errno != EEXIST) fail_with_errno(target, action);
   }
@@ -106,9 +109,10 @@ void prepare_place(const fs::path& path) {
 
 WholeFile::WholeFile(const fs::path& path) : path_(path) {
   aside_ = make_aside(path_, "write", [this](const char* name) {
-    fd_ = ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    fd_ = ::open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     return fd_ >= 0;
   });
+  ::flock(fd_, LOCK_EX | LOCK_NB);  // for remove_abandoned(); where it fails nothing else does
 }
 
 WholeFile::~WholeFile() {
@@ -136,12 +140,38 @@ void WholeFile::write(const void* data, size_t size) {
   }
 }
 
+void WholeFile::read_back(void* to, size_t size, uint64_t from) const {
+  char* next = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got = ::pread(fd_, next, size, static_cast<off_t>(from));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_with_errno(path_, "read");
+    if (got == 0) fail("{}: became shorter while it was written", path_.string());
+    next += got;
+    from += static_cast<uint64_t>(got);
+    size -= static_cast<size_t>(got);
+  }
+}
+
 void WholeFile::commit() {
   if (::fsync(fd_) != 0) fail_with_errno(path_, "write");
   if (::rename(aside_.c_str(), path_.c_str()) != 0) fail_with_errno(path_, "write");
   ::close(fd_);
   fd_ = -1;
   sync_folder(path_.parent_path());
+}
+
+void remove_abandoned(const fs::path& folder) {
+  std::error_code error;  // what cannot be removed stays
+  for (fs::directory_iterator next(folder, error), end; !error && next != end;
+       next.increment(error)) {
+    const fs::path& path = next->path();
+    if (path.filename().string().find(kAside) == std::string::npos) continue;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+    ::close(fd);
+  }
 }
 
 void write_whole(const fs::path& path, std::string_view contents) {

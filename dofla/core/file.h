@@ -35,6 +35,8 @@ class WholeFile {
   // Throws Error if the disk has not enough space for so much.
   void reserve(int64_t bytes);
   void write(const void* data, size_t size);
+  // What was written from byte `from` on; throws Error if that is less than `size` bytes.
+  void read_back(void* to, size_t size, uint64_t from) const;
   void commit();
 
  private:
@@ -42,6 +44,9 @@ class WholeFile {
   fs::path aside_;
   int fd_ = -1;
 };
+
+// Removes what crashed writers of WholeFiles left in a folder. Those that live hold a lock.
+void remove_abandoned(const fs::path& folder);
 
 void write_whole(const fs::path& path, std::string_view contents);
 

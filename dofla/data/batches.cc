@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "dofla/core/error.h"
-#include "dofla/core/fingerprint.h"
 #include "dofla/core/json.h"
 #include "dofla/core/random.h"
 
@@ -35,54 +35,6 @@ TokenIds read_sequence(const Json& sequence, std::string_view where, const Seque
 
 }  // namespace
 
-WindowReader::WindowReader(TextFiles files, Encode encode, const WindowOptions& options)
-    : documents_(std::move(files), options.documents),
-      encode_(std::move(encode)),
-      options_(options) {
-  require(options_.length >= 2, "WindowReader: windows of {} tokens predict nothing",
-          options_.length);
-}
-
-bool WindowReader::append_document() {
-  std::optional<std::string> document = documents_.next();
-  if (!document) return false;
-  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(begin_));
-  begin_ = 0;
-  if (started_ && !options_.end_of_text)
-    fail(
-        "the model has no end-of-text token (eos_token_id) to join several documents by; give it "
-        "one document, or token ids");
-  if (started_) pending_.push_back(*options_.end_of_text);
-  started_ = true;
-  TokenIds ids = encode_(*document);
-  document.reset();  // the two together are what takes most memory
-  for (const int64_t id : ids)
-    if (options_.vocabulary > 0 && id >= options_.vocabulary)
-      fail("the tokenizer gives id {}, but the model's vocabulary has {}", id, options_.vocabulary);
-  if (pending_.empty())
-    pending_ = std::move(ids);
-  else
-    pending_.insert(pending_.end(), ids.begin(), ids.end());
-  return true;
-}
-
-bool WindowReader::next(TokenIds& window) {
-  if (options_.most > 0 && windows_ == options_.most) return false;
-  const auto length = static_cast<size_t>(options_.length);
-  while (pending_.size() - begin_ < length && append_document()) {
-  }
-  const size_t size = std::min(length, pending_.size() - begin_);
-  if (size < 2 && windows_ == 0)
-    fail("the text has {} token{}: at least 2 are needed to predict one", size,
-         size == 1 ? "" : "s");
-  if (size < 2) return false;
-  const auto first = pending_.begin() + static_cast<std::ptrdiff_t>(begin_);
-  window.assign(first, first + static_cast<std::ptrdiff_t>(size));
-  begin_ += size;
-  ++windows_;
-  return true;
-}
-
 std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limits) {
   const Json file = load_json(path, Input::kFileOrPipe);
   const std::string where = path.string();
@@ -102,13 +54,6 @@ std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limit
   return sequences;
 }
 
-std::string fingerprint_of(const std::vector<TokenIds>& sequences) {
-  Fingerprint print;
-  for (const TokenIds& sequence : sequences)
-    for (const int64_t id : sequence) print.add(static_cast<uint64_t>(id));
-  return print.text();
-}
-
 Tensor to_tensor(const TokenIds& ids) {
   Tensor tensor({1, static_cast<int64_t>(ids.size())}, DType::kI64);
   std::copy(ids.begin(), ids.end(), tensor.data<int64_t>());
@@ -124,29 +69,59 @@ std::vector<int64_t> shuffled_order(int64_t count, uint64_t seed, int64_t pass) 
   return order;
 }
 
-ShuffledBatches::ShuffledBatches(std::vector<TokenIds> windows, int64_t batch, uint64_t seed)
-    : windows_(std::move(windows)), batch_(batch), seed_(seed) {
-  require(!windows_.empty(), "ShuffledBatches: no windows");
+// A Feistel network over the smallest even number of bits that count fits into: each round is
+// undone by itself, so no two places meet. A number past the end is sent through again, and as it
+// came from a place inside, it gets back there.
+int64_t shuffled_place(int64_t place, int64_t count, uint64_t seed, int64_t pass) {
+  require(place >= 0 && place < count, "shuffled_place: {} of {}", place, count);
+  constexpr int kRounds = 6;
+  int half = 1;
+  while ((uint64_t{1} << (2 * half)) < static_cast<uint64_t>(count)) ++half;
+  const uint64_t mask = (uint64_t{1} << half) - 1;
+  Random random(seed, static_cast<uint64_t>(pass));
+  uint64_t keys[kRounds];
+  for (uint64_t& key : keys) key = random.bits();
+  auto number = static_cast<uint64_t>(place);
+  do {
+    uint64_t left = number >> half, right = number & mask;
+    for (const uint64_t key : keys)
+      left = std::exchange(right, left ^ (Random(key, right).bits() & mask));
+    number = (left << half) | right;
+  } while (number >= static_cast<uint64_t>(count));
+  return static_cast<int64_t>(number);
+}
+
+ShuffledPasses::ShuffledPasses(int64_t count, uint64_t seed) : count_(count), seed_(seed) {
+  require(count > 0, "ShuffledPasses: nothing to shuffle");
+}
+
+int64_t ShuffledPasses::at(int64_t place) {
+  require(place >= 0, "ShuffledPasses: place {}", place);
+  const int64_t pass = place / count_;
+  if (count_ > kLongestList) return shuffled_place(place % count_, count_, seed_, pass);
+  if (pass != pass_) order_ = shuffled_order(count_, seed_, pass);
+  pass_ = pass;
+  return order_[static_cast<size_t>(place % count_)];
+}
+
+ShuffledBatches::ShuffledBatches(WindowSet windows, int64_t batch, uint64_t seed)
+    : windows_(std::move(windows)),
+      ahead_(windows_),
+      batch_(batch),
+      passes_(static_cast<int64_t>(windows_.size()), seed) {
   require(batch_ > 0, "ShuffledBatches: a batch of {} windows", batch_);
-  for (const TokenIds& window : windows_)
-    require(window.size() == windows_.front().size() && !window.empty(),
-            "ShuffledBatches: windows of {} and {} tokens", windows_.front().size(), window.size());
+}
+
+std::vector<int64_t> ShuffledBatches::rows(int64_t step) {
+  std::vector<int64_t> which;
+  for (int64_t i = 0; i < batch_; ++i) which.push_back(passes_.at(step * batch_ + i));
+  return which;
 }
 
 Tensor ShuffledBatches::at(int64_t step) {
   require(step >= 0, "ShuffledBatches: step {}", step);
-  Tensor batch({batch_, static_cast<int64_t>(windows_.front().size())}, DType::kI64);
-  int64_t* to = batch.data<int64_t>();
-  for (int64_t i = 0; i < batch_; ++i) {
-    const int64_t place = step * batch_ + i;
-    if (place / windows() != pass_) {
-      pass_ = place / windows();
-      order_ = shuffled_order(windows(), seed_, pass_);
-    }
-    const int64_t index = order_[static_cast<size_t>(place % windows())];
-    const TokenIds& window = windows_[static_cast<size_t>(index)];
-    to = std::copy(window.begin(), window.end(), to);
-  }
+  Tensor batch = ahead_.take(rows(step));
+  ahead_.announce(rows(step + 1));
   return batch;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -152,6 +153,26 @@ size_t OpenFile::read_at(std::span<char> to, uint64_t from) const {
   do got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(from));
   while (got < 0 && errno == EINTR);
   return checked(got, name_);
+}
+
+void OpenFile::write(std::span<const char> from) const {
+  while (!from.empty()) {
+    const ssize_t put = ::write(fd_, from.data(), from.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("{}: cannot write: {}", name_, std::strerror(errno));
+    from = from.subspan(static_cast<size_t>(put));
+  }
+}
+
+std::shared_ptr<const OpenFile> unnamed_file(const std::string& purpose) {
+  std::error_code error;
+  const fs::path folder = fs::temp_directory_path(error);
+  if (error) fail("no folder for temporary files: {}; set TMPDIR", error.message());
+  std::string name = (folder / ("dofla-" + purpose + "-XXXXXX")).string();
+  const int fd = ::mkostemp(name.data(), O_CLOEXEC);
+  if (fd < 0) fail("{}: cannot create a temporary file: {}", folder.string(), std::strerror(errno));
+  ::unlink(name.c_str());
+  return std::make_shared<const OpenFile>(fd, "temporary file in " + folder.string());
 }
 
 ByteReader open_bytes(std::shared_ptr<const OpenFile> file, Compression compression,

@@ -22,6 +22,7 @@ class OpenFile {
 
   size_t read(std::span<char> to) const;                    // from where it is; 0 at the end
   size_t read_at(std::span<char> to, uint64_t from) const;  // not of a pipe
+  void write(std::span<const char> from) const;             // where it is open for that
   int fd() const { return fd_; }
   const std::string& name() const { return name_; }
 
@@ -29,6 +30,10 @@ class OpenFile {
   int fd_;
   std::string name_;
 };
+
+// A temporary file that nobody else can open and that is gone when it is closed, whatever ends the
+// program. Open for reading and writing; `purpose` is a word for messages.
+std::shared_ptr<const OpenFile> unnamed_file(const std::string& purpose);
 
 // Fills `to` from its start and returns how many bytes it wrote; 0 only at the end of the file.
 // Throws Error, naming the file, on a read error or on a corrupt or truncated compressed stream.

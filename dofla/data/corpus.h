@@ -38,6 +38,7 @@ class DocumentReader {
   std::optional<std::string> next();
 
   const SkippedLines& skipped() const { return skipped_; }  // so far
+  size_t files_opened() const { return next_file_; }        // so far
 
  private:
   void open_next_file();

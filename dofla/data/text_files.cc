@@ -39,27 +39,6 @@ std::optional<TextKind> kind_of(const fs::path& path) {
   return std::nullopt;
 }
 
-// A file that nobody else can open and that is gone when it is closed, whatever ends the program.
-std::shared_ptr<const OpenFile> unnamed_file() {
-  std::error_code error;
-  const fs::path folder = fs::temp_directory_path(error);
-  if (error) fail("no folder for temporary files: {}; set TMPDIR", error.message());
-  std::string name = (folder / "dofla-pipe-XXXXXX").string();
-  const int fd = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd < 0) fail("{}: cannot create a temporary file: {}", folder.string(), std::strerror(errno));
-  ::unlink(name.c_str());
-  return std::make_shared<const OpenFile>(fd, "temporary file in " + folder.string());
-}
-
-void write_all(const OpenFile& file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(file.fd(), bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("{}: cannot write: {}", file.name(), std::strerror(errno));
-    bytes.remove_prefix(static_cast<size_t>(put));
-  }
-}
-
 Compression compression_in(const ByteReader& bytes) {
   char start[4] = {};
   size_t size = 0;
@@ -139,7 +118,7 @@ TextFiles::File TextFiles::from_name(const fs::path& path) {
 }
 
 TextFiles::File TextFiles::from_pipe(const fs::path& path, uint64_t longest) {
-  const std::shared_ptr<const OpenFile> kept = unnamed_file();
+  const std::shared_ptr<const OpenFile> kept = unnamed_file("pipe");
   const OpenFile pipe(path);
   std::vector<char> chunk(size_t{256} << 10);
   uint64_t total = 0;
@@ -148,7 +127,7 @@ TextFiles::File TextFiles::from_pipe(const fs::path& path, uint64_t longest) {
     if (total > longest)
       fail("{}: more than the {} bytes that are taken from a pipe; write it to a file first",
            path.string(), longest);
-    write_all(*kept, {chunk.data(), size});
+    kept->write(std::span(chunk).first(size));
   }
   const auto from_start = [&](Compression compression) {
     return open_bytes(kept, compression, path.string());
@@ -160,10 +139,13 @@ TextFiles::File TextFiles::from_pipe(const fs::path& path, uint64_t longest) {
   return file;
 }
 
-ByteReader TextFiles::open(size_t i) const {
+std::shared_ptr<const OpenFile> TextFiles::raw(size_t i) const {
   const File& file = files_[i];
-  const auto opened = file.kept ? file.kept : std::make_shared<const OpenFile>(fs::path(file.name));
-  return open_bytes(opened, file.compression, file.name);
+  return file.kept ? file.kept : std::make_shared<const OpenFile>(fs::path(file.name));
+}
+
+ByteReader TextFiles::open(size_t i) const {
+  return open_bytes(raw(i), files_[i].compression, files_[i].name);
 }
 
 }  // namespace dofla

@@ -37,7 +37,9 @@ class TextFiles {
   size_t count() const { return files_.size(); }
   const std::string& name(size_t i) const { return files_[i].name; }
   TextKind kind(size_t i) const { return files_[i].kind; }
+  Compression compression(size_t i) const { return files_[i].compression; }
   ByteReader open(size_t i) const;  // from its beginning, decompressed
+  std::shared_ptr<const OpenFile> raw(size_t i) const;  // as it lies on disk
 
  private:
   struct File {

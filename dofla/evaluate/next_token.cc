@@ -26,6 +26,14 @@ void require_finite_loss(const Transformer& model, const TokenIds& ids) {
     fail_not_finite(model, to_tensor(ids), "the loss");
 }
 
+NextSequence each_of(const WindowSet& windows) {
+  return [windows, at = size_t{0}](TokenIds& ids) mutable {
+    if (at == windows.size()) return false;
+    ids = windows[at++];
+    return true;
+  };
+}
+
 NextSequence each_of(const std::vector<TokenIds>& sequences) {
   return [&sequences, at = size_t{0}](TokenIds& ids) mutable {
     if (at == sequences.size()) return false;

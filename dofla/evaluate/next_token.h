@@ -33,8 +33,9 @@ void require_finite_loss(const Transformer& model, const TokenIds& ids);
 // Puts the next sequence into its argument; false after the last one.
 using NextSequence = std::function<bool(TokenIds& ids)>;
 
-// One after the other; they must outlive the function.
+// One after the other; sequences must outlive the function, windows need not.
 NextSequence each_of(const std::vector<TokenIds>& sequences);
+NextSequence each_of(const WindowSet& windows);
 
 // Throws NotFinite, naming the first layer at fault, if a loss is not finite.
 NextTokenLoss evaluate_next_token(const Transformer& model, const NextSequence& next,

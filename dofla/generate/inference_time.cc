@@ -12,7 +12,7 @@ void TokenTime::keep_faster(const TokenTime& other) {
   decode = std::min(decode, other.decode);
 }
 
-TokenTime time_inference(const Transformer& model, const std::vector<TokenIds>& text,
+TokenTime time_inference(const Transformer& model, const WindowSet& text,
                          int64_t length) {
   constexpr int64_t kDecoded = 32;
   require(!text.empty() && length >= 2, "time inference: {} tokens of {} sequences", length,
@@ -20,7 +20,7 @@ TokenTime time_inference(const Transformer& model, const std::vector<TokenIds>& 
   const int64_t decoded = std::min(kDecoded, length / 2);
   TokenIds prompt;
   for (size_t i = 0; static_cast<int64_t>(prompt.size()) < length - decoded; ++i) {
-    const TokenIds& window = text[i % text.size()];
+    const TokenIds window = text[i % text.size()];
     prompt.insert(prompt.end(), window.begin(), window.end());
   }
   prompt.resize(static_cast<size_t>(length - decoded));

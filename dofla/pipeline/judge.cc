@@ -43,9 +43,7 @@ std::vector<double> training_floor(const Transformer& teacher, const DistillText
 void judge(const Transformer& original, Transformer& teacher, Transformer& student,
            const DistillText& text, const DistillOptions& options, const Progress& progress,
            Distilled& result) {
-  int64_t tokens = 0;
-  for (const TokenIds& sequence : text.held_out)
-    tokens += static_cast<int64_t>(sequence.size()) - 1;
+  const int64_t tokens = static_cast<int64_t>(text.held_out.size()) * (text.held_out.length() - 1);
   const Compared compared =
       compare(original, {&student}, each_of(text.held_out), tokens, progress).front();
   result.comparison = divergence_of(compared.windows);

@@ -169,7 +169,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
                    {"features", name(options.recipe.features)},
                    {"coordinates", name(options.coordinates_kind())},
                    {"batch", options.batch},
-                   {"sequence_length", text.train.front().size()},
+                   {"sequence_length", text.train.length()},
                    {"train_windows", text.train.size()},
                    {"text", fingerprint_of(text.train)},
                    {"seed", options.seed}};

@@ -19,7 +19,7 @@ Json settings_of(const Study& study, uint64_t seed) {
           {"samples", suite.dof.samples},
           {"draws", suite.dof.draws},
           {"sequences", suite.dof_sequences},
-          {"sequence_length", study.text.train.front().size()},
+          {"sequence_length", study.text.train.length()},
           {"text", fingerprint_of(study.text.train)},
           {"costs", suite.costs},
           {"power", suite.power},
@@ -43,8 +43,8 @@ Json plans_from(const Study& study, const DofTable& table) {
 }
 
 Json measure(const Study& study, uint64_t seed, const Progress& progress) {
-  std::vector<TokenIds> sequences = study.text.train;
-  sequences.resize(std::min(sequences.size(), static_cast<size_t>(study.suite.dof_sequences)));
+  const std::vector<TokenIds> sequences =
+      first_windows(study.text.train, study.suite.dof_sequences);
   DofOptions dof = study.suite.dof;
   dof.features = study.suite.features;
   const DofTable table = measure_dof(study.teacher, study.suite.coordinates, sequences, dof, seed,

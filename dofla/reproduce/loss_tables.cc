@@ -76,7 +76,7 @@ TableCell published_cell(const std::optional<double>& loss) {
 
 std::string judged_by(const Study& study) {
   return fmt::format("{} held-out windows of {} tokens", study.text.held_out.size(),
-                     study.text.train.front().size());
+                     study.text.train.length());
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Json sensitivity_settings(const Study& study, uint64_t seed) {
                    {"ladder", ladder_around(suite.costs.front())},
                    {"steps", options.steps},
                    {"batch", options.batch},
-                   {"sequence_length", study.text.train.front().size()},
+                   {"sequence_length", study.text.train.length()},
                    {"text", fingerprint_of(study.text.train)},
                    {"costs", suite.costs},
                    {"seed", seed}};

@@ -65,7 +65,7 @@ Json distill_student(const Study& study, const RunFolder& folder, const Student&
   // Only the steps since an interruption, if there was one, were timed.
   const auto timed_steps = static_cast<double>(distilled.train_tokens) /
                            static_cast<double>(job.batch) /
-                           static_cast<double>(study.text.train.front().size());
+                           static_cast<double>(study.text.train.length());
   return {{"teacher_loss", compared.teacher_loss},
           {"student_loss", compared.loss},
           {"kl", compared.kl},

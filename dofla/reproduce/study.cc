@@ -21,7 +21,7 @@ std::string Study::teacher_line() const {
 }
 
 Study open_study(const Suite& suite, const fs::path& folder, const Device& device,
-                 const Progress& progress) {
+                 const Progress& progress, const fs::path& token_cache) {
   require(!suite.teacher.empty() && !suite.data.empty(), "open_study: no teacher or no text");
   const Checkpoint teacher(suite.teacher);
   if (is_linear(teacher))
@@ -31,12 +31,15 @@ Study open_study(const Suite& suite, const fs::path& folder, const Device& devic
     require_within_context("timing", tokens, teacher.config());
   fs::path place = fs::absolute(suite.teacher).lexically_normal();
   if (!place.has_filename()) place = place.parent_path();
+  TextRemarks remarks;
+  const WindowSet windows = read_windows(
+      teacher, {.files = suite.data, .length = suite.length, .token_cache = token_cache}, progress,
+      &remarks);
   return {.suite = suite,
           .teacher = teacher,
           .teacher_name = place.filename().string(),
-          .text = split_held_out(
-              read_windows(teacher, {.files = suite.data, .length = suite.length}, progress),
-              suite.held_out),
+          .text = split_held_out(windows, suite.held_out),
+          .remarks = std::move(remarks),
           .device = device,
           .folder = folder};
 }

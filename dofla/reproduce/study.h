@@ -14,6 +14,7 @@ struct Study {
   Checkpoint teacher;
   std::string teacher_name;  // that of its folder
   DistillText text;
+  TextRemarks remarks;  // on it
   Device device;
   fs::path folder;  // where everything is written: runs/, features/, training/
 
@@ -22,9 +23,10 @@ struct Study {
   int64_t feature_heads(FeatureMap map) const;  // heads of a layer that have features
 };
 
-// Reads teacher and text, which the suite must name by now. Throws Error if they do not fit it.
+// Reads teacher and text, which the suite must name by now; tokens are kept as
+// TextSource::token_cache says. Throws Error if they do not fit the suite.
 Study open_study(const Suite& suite, const fs::path& folder, const Device& device,
-                 const Progress& progress = {});
+                 const Progress& progress = {}, const fs::path& token_cache = {});
 
 // Where the training of a run is kept until it is over. The name follows from the settings, so that
 // a file of that name is a training to go on with. Makes the folder.

@@ -26,7 +26,7 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
   return {{"teacher", study.teacher_line()},
           {"text", fmt::format("{}; {} windows of {} tokens to train on, {} held out",
                                fmt::join(data, ", "), study.text.train.size(),
-                               study.text.train.front().size(), study.text.held_out.size())},
+                               study.text.train.length(), study.text.held_out.size())},
           {"costs", fmt::format("{}", fmt::join(suite.costs, ", "))},
           {"seeds", fmt::format("{}", fmt::join(suite.seeds, ", "))},
           {"training", fmt::format("{} steps of {} windows, features started by {}, {} pairs",

@@ -144,7 +144,7 @@ Run training_time_run(const Study& study, int64_t cost) {
                 {"device", study.device.description()},
                 {"cost", cost},
                 {"batch", study.suite.batch},
-                {"sequence_length", study.text.train.front().size()},
+                {"sequence_length", study.text.train.length()},
                 {"init", name(study.suite.init)},
                 {"mask", name(study.suite.mask)},
                 {"losses", study.suite.losses}};

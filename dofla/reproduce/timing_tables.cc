@@ -92,7 +92,7 @@ ResultTable training_time_table(const Study& study, const RunFolder& folder, int
   table.notes.push_back(fmt::format(
       "A sample is a window of {} tokens, in steps of {}; the fastest of three, on {}, all in one "
       "run. The paper's (Table 5) are of 1024 tokens on A100s.",
-      study.text.train.front().size(), study.suite.batch, study.device.description()));
+      study.text.train.length(), study.suite.batch, study.device.description()));
   return table;
 }
 

@@ -1,6 +1,7 @@
 #include "dofla/sensitivity/measure.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "dofla/core/error.h"
 #include "dofla/distill/pair_init.h"
@@ -53,17 +54,15 @@ void choose_keys(const SensitivityOptions& options, int64_t key_heads, Sensitivi
             least_keys(table.exact), table.length - 1, table.key_ladder[i]);
 }
 
-Tensor first_windows(const std::vector<TokenIds>& text, int64_t count) {
-  const auto length = static_cast<int64_t>(text.front().size());
-  Tensor ids({count, length}, DType::kI64);
-  for (int64_t b = 0; b < count; ++b)
-    std::copy_n(text[static_cast<size_t>(b)].data(), length, ids.data<int64_t>() + b * length);
-  return ids;
+Tensor first_windows(const WindowSet& text, int64_t count) {
+  std::vector<int64_t> which(static_cast<size_t>(count));
+  std::iota(which.begin(), which.end(), 0);
+  return WindowsAhead(text).take(which);
 }
 
 // Features of every M of the ladder at pairs that attend to each other, as distill draws them; the
 // teacher runs once for all.
-std::vector<FeatureSet> draw_features(const Transformer& teacher, const std::vector<TokenIds>& text,
+std::vector<FeatureSet> draw_features(const Transformer& teacher, const WindowSet& text,
                                       const SensitivityTable& table, FeatureMap map) {
   const int64_t sequences = std::min(kDofSequences, static_cast<int64_t>(text.size()));
   std::vector<PairSampler> samplers;
@@ -96,7 +95,7 @@ Json to_json(const Recipe& recipe) {
           {"lr_alpha", recipe.train.lr_alpha}};
 }
 
-std::vector<FeatureSet> train_ladder(const Transformer& teacher, const std::vector<TokenIds>& text,
+std::vector<FeatureSet> train_ladder(const Transformer& teacher, const WindowSet& text,
                                      const Recipe& recipe, const SensitivityTable& table,
                                      const Progress& progress) {
   std::vector<FeatureSet> sets = draw_features(teacher, text, table, recipe.features);
@@ -161,7 +160,7 @@ std::vector<int64_t> ladder_around(int64_t cost) {
 }
 
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
-                                     const std::vector<TokenIds>& text,
+                                     const WindowSet& text,
                                      const SensitivityOptions& options, const Device& device,
                                      const Progress& progress) {
   const ModelConfig& config = checkpoint.config();
@@ -187,7 +186,7 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
         "the loss is to be measured on {} windows, but the training text has {}: give more text, "
         "or ask for fewer windows",
         table.windows, available);
-  table.length = static_cast<int64_t>(text.front().size());
+  table.length = text.length();
   choose_keys(options, config.kv_heads, table);
   table.text = fingerprint_of(text);
 
@@ -208,13 +207,12 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
 }
 
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, Coordinates coordinates,
-                                     const std::vector<TokenIds>& text,
+                                     const WindowSet& text,
                                      const SensitivityOptions& options, const Device& device,
                                      const Progress& progress) {
-  const auto count = std::min(static_cast<size_t>(kDofSequences), text.size());
+  const size_t count = std::min(static_cast<size_t>(kDofSequences), text.size());
   const CoordinateSet chosen = measure_coordinates(
-      Transformer(checkpoint, device),
-      {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count)}, coordinates, progress);
+      Transformer(checkpoint, device), text.slice(0, count).all(), coordinates, progress);
   SensitivityTable table =
       measure_sensitivity(in_coordinates(checkpoint, chosen), text, options, device, progress);
   table.coordinates = coordinates;

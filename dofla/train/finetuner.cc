@@ -71,17 +71,20 @@ Finetuner::Finetuner(Transformer& model, const Lessons& lessons, const FinetuneO
       lessons_(lessons),
       options_(options),
       schedule_(schedule_of(options, lessons.count)),
+      passes_(lessons.count, options.seed),
       run_(describe(model, lessons, options)),
       gradients_(new_gradients(model, kEverything)),
       optimizer_(parameters(model, kEverything), {.weight_decay = options.weight_decay,
                                                   .feature_rate = options.feature_rate,
                                                   .clip = options.clip}) {}
 
-std::vector<int64_t> Finetuner::batch(int64_t step) const {
+std::vector<int64_t> Finetuner::batch(int64_t step) {
   const int64_t begin = step % steps_per_epoch() * options_.batch;
   const int64_t end = std::min(begin + options_.batch, lessons_.count);
-  const auto order = shuffled_order(lessons_.count, options_.seed, step / steps_per_epoch());
-  return {order.begin() + begin, order.begin() + end};
+  const int64_t epoch = step / steps_per_epoch() * lessons_.count;
+  std::vector<int64_t> which;
+  for (int64_t i = begin; i < end; ++i) which.push_back(passes_.at(epoch + i));
+  return which;
 }
 
 double Finetuner::learning_rate(int64_t step) const {
@@ -93,6 +96,7 @@ int64_t Finetuner::step() {
   require(!waits_for_judgement(), "finetune: step {} waits for a judgement", steps_done());
   const std::vector<int64_t> lessons = batch(steps_done());
   const double share = 1 / static_cast<double>(lessons.size());
+  if (lessons_.announce && steps_done() + 1 < steps()) lessons_.announce(batch(steps_done() + 1));
   gradients_.clear();
   const double loss = lessons_.differentiate(
       model_, lessons, share, {options_.part_tokens, options_.recompute}, gradients_);

@@ -41,7 +41,7 @@ class Finetuner {
   FinetuneResult finish();
 
  private:
-  std::vector<int64_t> batch(int64_t step) const;
+  std::vector<int64_t> batch(int64_t step);
   // The number of the judgement whose weights are kept: 0 is that before training.
   size_t kept() const;
   void copy_best();
@@ -56,6 +56,7 @@ class Finetuner {
   const Lessons& lessons_;
   FinetuneOptions options_;
   Schedule schedule_;
+  ShuffledPasses passes_;  // over the lessons, one an epoch
   Json run_;
   Gradients gradients_;
   Optimizer optimizer_;

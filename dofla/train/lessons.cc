@@ -22,14 +22,6 @@ std::string fingerprint(const std::vector<EncodedQuestion>& questions) {
   return print.text();
 }
 
-Tensor to_batch(const std::vector<TokenIds>& windows, std::span<const int64_t> which) {
-  const auto length = static_cast<int64_t>(windows.front().size());
-  Tensor ids({static_cast<int64_t>(which.size()), length}, DType::kI64);
-  int64_t* row = ids.data<int64_t>();
-  for (const int64_t i : which) row = std::ranges::copy(windows[static_cast<size_t>(i)], row).out;
-  return ids;
-}
-
 }  // namespace
 
 int64_t part_tokens_for(const Device& device) {
@@ -61,27 +53,24 @@ Lessons lessons_of(const std::vector<EncodedQuestion>& questions) {
   return lessons;
 }
 
-Lessons lessons_of(const std::vector<TokenIds>& windows, const Transformer* teacher) {
-  for (const TokenIds& window : windows)
-    require(window.size() == windows.front().size(), "lessons: windows of {} and {} tokens",
-            windows.front().size(), window.size());
+Lessons lessons_of(const WindowSet& windows, const Transformer* teacher) {
   Lessons lessons = {static_cast<int64_t>(windows.size()),
                      {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
                      {},
                      {}};
-  lessons.tokens = [&windows](std::span<const int64_t> which) {
-    return static_cast<int64_t>(which.size() * windows.front().size());
-  };
-  lessons.differentiate = [&windows, teacher](const Transformer& model,
-                                              std::span<const int64_t> which, double share,
-                                              const StepMemory& memory, Gradients& gradients) {
-    const auto length = static_cast<int64_t>(windows.front().size());
-    const auto most = static_cast<size_t>(std::max<int64_t>(memory.part_tokens / length, 1));
+  const int64_t length = windows.length();
+  const auto ahead = std::make_shared<WindowsAhead>(windows);
+  lessons.tokens = [length](std::span<const int64_t> which) { return std::ssize(which) * length; };
+  lessons.announce = [ahead](const std::vector<int64_t>& which) { ahead->announce(which); };
+  lessons.differentiate = [ahead, length, teacher](const Transformer& model,
+                                                   std::span<const int64_t> which, double share,
+                                                   const StepMemory& memory, Gradients& gradients) {
+    const int64_t most = std::max<int64_t>(memory.part_tokens / length, 1);
+    const Tensor all = ahead->take({which.begin(), which.end()});
     double loss = 0;
-    for (size_t begin = 0; begin < which.size(); begin += most) {
-      const auto part = which.subspan(begin, std::min(most, which.size() - begin));
-      const auto count = static_cast<double>(part.size());
-      const Tensor ids = to_batch(windows, part);
+    for (int64_t begin = 0; begin < all.size(0); begin += most) {
+      const Tensor ids = all.slice(begin, std::min(begin + most, all.size(0)));
+      const auto count = static_cast<double>(ids.size(0));
       const double mean =
           teacher == nullptr
               ? next_token_gradient(model, ids, memory.recompute, gradients, count * share)

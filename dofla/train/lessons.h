@@ -30,6 +30,9 @@ struct Lessons {
   std::function<double(const Transformer& model, std::span<const int64_t> which, double share,
                        const StepMemory& memory, Gradients& gradients)>
       differentiate;
+  // Says which examples differentiate() will be asked for next, so that they can be read meanwhile;
+  // may be empty.
+  std::function<void(const std::vector<int64_t>& which)> announce = {};
 };
 
 // Each asks for the right one of its candidates (candidate_gradient.h). The questions must outlive
@@ -37,8 +40,8 @@ struct Lessons {
 Lessons lessons_of(const std::vector<EncodedQuestion>& questions);
 
 // The loss of a window is the mean over its tokens: the cross-entropy of the next one
-// (next_token_gradient.h), or with a teacher the divergence from it (imitation_gradient.h). Windows
-// are equally long; they and the teacher must outlive the lessons.
-Lessons lessons_of(const std::vector<TokenIds>& windows, const Transformer* teacher = nullptr);
+// (next_token_gradient.h), or with a teacher the divergence from it (imitation_gradient.h). The
+// teacher must outlive the lessons.
+Lessons lessons_of(const WindowSet& windows, const Transformer* teacher = nullptr);
 
 }  // namespace dofla

@@ -1,11 +1,13 @@
 #include "dofla/data/batches.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dofla/data/token_writer.h"
 #include "tests/support/fixtures.h"
 
 namespace dofla {
@@ -21,20 +23,6 @@ class Batches : public testing::Test {
     return scratch.path() / name;
   }
 
-  // Every letter is a token of its own: 'a' is 0.
-  static TokenIds letters(std::string_view text) {
-    TokenIds ids;
-    for (const char c : text) ids.push_back(c - 'a');
-    return ids;
-  }
-
-  static std::vector<TokenIds> windows(std::vector<fs::path> files, const WindowOptions& options) {
-    WindowReader reader(std::move(files), letters, options);
-    std::vector<TokenIds> all;
-    for (TokenIds window; reader.next(window);) all.push_back(window);
-    return all;
-  }
-
   template <class Body>
   static std::string error_of(const Body& body) {
     try {
@@ -47,35 +35,6 @@ class Batches : public testing::Test {
 
   test::ScratchFolder scratch;
 };
-
-TEST_F(Batches, WindowsCrossDocumentsAndFiles) {
-  const fs::path first = write("a.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"de\"}\n");
-  const fs::path second = write("b.txt", "fg");
-  EXPECT_THAT(windows({first, second}, {.length = 4, .end_of_text = 99, .most = 0}),
-              ElementsAre(ElementsAre(0, 1, 2, 99), ElementsAre(3, 4, 99, 5)));  // [6] is dropped
-  EXPECT_THAT(windows({first, second}, {.length = 5, .end_of_text = 99, .most = 0}),
-              ElementsAre(ElementsAre(0, 1, 2, 99, 3), ElementsAre(4, 99, 5, 6)));
-  EXPECT_THAT(windows({first, second}, {.length = 2, .end_of_text = 99, .most = 2}),
-              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 99)));
-  EXPECT_THAT(windows({first, second}, {.length = 100, .end_of_text = 99, .most = 0}),
-              ElementsAre(ElementsAre(0, 1, 2, 99, 3, 4, 99, 5, 6)));
-}
-
-TEST_F(Batches, OneDocumentNeedsNoEndOfText) {
-  EXPECT_THAT(windows({write("a.txt", "abcd")}, {.length = 3, .end_of_text = {}, .most = 0}),
-              ElementsAre(ElementsAre(0, 1, 2)));
-  const fs::path two = write("b.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"de\"}\n");
-  EXPECT_THAT(error_of([&] { windows({two}, {.length = 9, .end_of_text = {}, .most = 0}); }),
-              HasSubstr("no end-of-text token"));
-}
-
-TEST_F(Batches, TooFewTokensAreAnError) {
-  EXPECT_THAT(
-      error_of([&] { windows({write("a.txt", "a")}, {.length = 9, .end_of_text = 1, .most = 0}); }),
-      HasSubstr("1 token:"));
-  EXPECT_THROW(windows({write("a.txt", "ab")}, {.length = 1, .end_of_text = 1, .most = 0}),
-               std::invalid_argument);
-}
 
 TEST_F(Batches, ReadsIds) {
   const SequenceLimits limits = {.vocabulary = 10, .shortest = 1, .longest = 4};
@@ -153,6 +112,73 @@ TEST(ShuffledBatches, ABatchDependsOnSeedAndStepAlone) {
   }
   ShuffledBatches other(windows, 4, 8);
   EXPECT_NE(first_column(other.at(0)), all[0]);
+}
+
+// No two places meet, whatever the size: every number comes exactly once.
+TEST(ShuffledPlace, IsAPermutationOfAnySize) {
+  for (const int64_t count : {1, 2, 3, 4, 5, 7, 16, 17, 63, 64, 65, 1000, 4097, 65'537})
+    for (const int64_t pass : {0, 1}) {
+      std::vector<char> seen(static_cast<size_t>(count));
+      int64_t same_place = 0;
+      for (int64_t place = 0; place < count; ++place) {
+        const int64_t number = shuffled_place(place, count, 3, pass);
+        ASSERT_TRUE(number >= 0 && number < count);
+        EXPECT_EQ(seen[static_cast<size_t>(number)]++, 0) << count;
+        same_place += number == place;
+      }
+      // Of a random permutation one number stays where it is, on average and ± 1.
+      if (count >= 1000) EXPECT_LT(same_place, 8) << count;
+    }
+  EXPECT_THROW(shuffled_place(5, 5, 0, 0), std::invalid_argument);
+}
+
+TEST(ShuffledPlace, SeedsAndPassesHaveOrdersOfTheirOwn) {
+  constexpr int64_t kCount = int64_t{1} << 40;
+  std::set<int64_t> found;
+  for (uint64_t seed = 0; seed < 10; ++seed)
+    for (int64_t pass = 0; pass < 10; ++pass) found.insert(shuffled_place(12345, kCount, seed, pass));
+  EXPECT_EQ(found.size(), 100u);
+}
+
+// Neighbours must not stay together: the mean distance of two that follow each other is a third of
+// the count, ± its standard error.
+TEST(ShuffledPlace, NeighboursAreTornApart) {
+  constexpr int64_t kCount = 1'000'003, kPairs = 4000;
+  double sum = 0;
+  for (int64_t i = 0; i < kPairs; ++i) {
+    const int64_t place = i * 249;
+    sum += std::abs(static_cast<double>(shuffled_place(place, kCount, 1, 0) -
+                                        shuffled_place(place + 1, kCount, 1, 0)));
+  }
+  const double mean = sum / kPairs / kCount;
+  EXPECT_NEAR(mean, 1.0 / 3, 5 * std::sqrt(1.0 / 18 / kPairs));
+}
+
+// Short lists keep the order that they always had; long ones need no list.
+TEST(ShuffledPasses, ALongListTakesNoMemory) {
+  ShuffledPasses few(1000, 5);
+  const std::vector<int64_t> second = shuffled_order(1000, 5, 1);
+  for (int64_t i = 0; i < 1000; ++i) EXPECT_EQ(few.at(1000 + i), second[static_cast<size_t>(i)]);
+  constexpr int64_t kMany = int64_t{1} << 50;
+  ShuffledPasses many(kMany, 5);
+  for (const int64_t place : {int64_t{0}, int64_t{77}, kMany + 3})
+    EXPECT_EQ(many.at(place), shuffled_place(place % kMany, kMany, 5, place / kMany));
+  ShuffledPasses longest(ShuffledPasses::kLongestList, 5);
+  EXPECT_EQ(longest.at(9), shuffled_order(ShuffledPasses::kLongestList, 5, 0)[9]);
+  EXPECT_THROW(ShuffledPasses(0, 5), std::invalid_argument);
+}
+
+// Out of a file, where the next batch is read ahead, batches are those out of memory, in whatever
+// order they are asked for.
+TEST(ShuffledBatches, AreTheSameFromAFile) {
+  const auto windows = numbered_windows(10);
+  TokenWriter writer(2000, {}, 0);
+  for (const TokenIds& window : windows) writer.append(window);
+  const WindowSet in_file(writer.store(), 2);
+  ASSERT_TRUE(in_file.in_file());
+  ShuffledBatches from_memory(windows, 4, 7), from_file(in_file, 4, 7);
+  for (const int64_t step : {0, 1, 2, 2, 9, 3, 4, 5})
+    EXPECT_EQ(first_column(from_file.at(step)), first_column(from_memory.at(step))) << step;
 }
 
 TEST(ShuffledBatches, RefusesWhatItCannotBatch) {

@@ -4,12 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include "dofla/checkpoint/tokenizer.h"
-#include "dofla/data/batches.h"
 #include "dofla/distill/feature_init.h"
 #include "dofla/distill/train.h"
 #include "dofla/evaluate/next_token.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/large_model.h"
@@ -18,15 +17,8 @@ namespace dofla {
 namespace {
 
 TokenIds first_window(const Checkpoint& checkpoint) {
-  const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  WindowReader windows({test::assets() / "wikipedia.jsonl.zst"},
-                       [&](std::string_view text) { return tokenizer.encode(text); },
-                       {.length = checkpoint.config().context,
-                        .end_of_text = checkpoint.config().end_of_text,
-                        .most = 1});
-  TokenIds window;
-  EXPECT_TRUE(windows.next(window));
-  return window;
+  return read_windows(checkpoint, {.files = {test::assets() / "wikipedia.jsonl.zst"}, .most = 1})
+      .front();
 }
 
 void expect_finite(const Tensor& tensor, const std::string& what) {

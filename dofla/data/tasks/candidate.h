@@ -4,6 +4,7 @@
 
 #include "dofla/checkpoint/hf_config.h"
 #include "dofla/data/batches.h"
+#include "dofla/data/tokenize.h"
 #include "dofla/data/tasks/task.h"
 
 namespace dofla {
