@@ -95,6 +95,8 @@ Command add_dof(CLI::App& program) {
       ->capture_default_str()
       ->type_name("N")
       ->check(seed_number());
+  app->add_flag("--errors", options->dof.errors,
+                "also measure the error of M random features, for dofla plan --bound");
   add_out(*app, options->out, "save what was measured of all heads, for dofla plan", "F");
   add_json_flag(*app, options->json);
   app->footer(
@@ -102,14 +104,19 @@ Command add_dof(CLI::App& program) {
       "likely; the degrees of freedom are tr Σ(Σ+λI)⁻¹ of their Gram matrix Σ. A layer has those "
       "of\n"
       "its largest head, marked by a star. The file of --out answers for any λ from 2^-16 up;\n"
-      "measured on a GPU, for powers of two from 2^-16 to 1 and the λ that was asked for.\n\n"
+      "measured on a GPU, for powers of two from 2^-16 to 1 and the λ that was asked for.\n"
+      "--errors draws features from the Gaussian and from the leverage density, and measures the\n"
+      "norm that the theorem bounds; dofla plan --bound and dofla report show it.\n\n"
       "Example:\n  dofla dof path/to/gpt2 --data train.jsonl.zst --out dof.json\n\n"
       "JSON:\n  {\"coordinates\", \"feature_heads\", \"gram\", \"lambda\", \"samples\", \"draws\", "
       "\"sequences\", "
       "\"length\", "
       "\"seed\", "
       "\"model\",\n"
-      "   \"layers\": [{\"dof\", \"spread\", \"heads\": [{\"dof\", \"spread\"}]}]}");
+      "   \"layers\": [{\"dof\", \"spread\", \"heads\": [{\"dof\", \"spread\"}]}]}\n"
+      "   and with --errors \"ladder\": [M], and of every head \"errors\": {\"gaussian\": [error "
+      "for\n"
+      "   each M], \"leverage\", \"largest_score\"}");
   return {app, [options] { run(*options); }};
 }
 

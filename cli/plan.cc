@@ -10,6 +10,7 @@
 #include "dofla/core/error.h"
 #include "dofla/ops/linear_attention.h"
 #include "dofla/plan/allocate.h"
+#include "dofla/plan/bound.h"
 #include "dofla/sensitivity/allocate.h"
 
 namespace dofla::cli {
@@ -67,20 +68,51 @@ std::string memory_text(const DimensionPlan& plan, const std::vector<double>& pr
                             with_bytes_unit(plan.state_bytes()), grouped(plan.state_bytes()));
 }
 
-std::vector<int64_t> bounds(const std::vector<DofRow>& rows, const PlanArguments& options) {
-  std::vector<int64_t> out;
-  out.reserve(rows.size());
-  for (const DofRow& row : rows)
-    out.push_back(features_required(row.largest().mean, options.delta, options.t));
-  return out;
+// The theorem's numbers for the largest head of every layer, and what was measured of that head.
+std::string bound_text(const std::vector<LayerBound>& bounds, const DofTable& table,
+                       const PlanArguments& options) {
+  const auto number = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.3g}", *value) : std::string("–");
+  };
+  std::string text = fmt::format(
+      "The theorem (δ = {}, t = {}), for the largest head of every layer and features from the "
+      "leverage density;\nfor Gaussian features no M is enough\n"
+      "layer   M at least   (i) error of K   (ii) of sums\n",
+      options.delta, options.t);
+  for (size_t s = 0; s < bounds.size(); ++s)
+    text += fmt::format("{:>5}   {:<10}   {:<14}   {}\n", s + 1, grouped(bounds[s].features),
+                        number(bounds[s].kernel), number(bounds[s].sums));
+  if (!bounds.front().measured)
+    return text + "dofla dof --errors measures the error at this λ, to be shown beside it\n";
+  text += "Error of M features: t of the theorem, and as measured\nlayer   density ";
+  for (const int64_t M : table.ladder) text += fmt::format("{:>10}", M);
+  text += "   largest score\n";
+  for (size_t s = 0; s < bounds.size(); ++s) {
+    const FeatureErrors& measured = *bounds[s].measured;
+    text += fmt::format("{:>5}   theorem ", s + 1);
+    for (const auto& t : bounds[s].error_required) text += fmt::format("{:>10}", number(t));
+    text += "\n        leverage";
+    for (const double error : measured.leverage) text += fmt::format("{:>10}", number(error));
+    text += "\n        Gaussian";
+    for (const double error : measured.gaussian) text += fmt::format("{:>10}", number(error));
+    text += fmt::format("   {}\n", number(measured.largest_score));
+  }
+  return text;
 }
 
-std::string bound_text(const std::vector<int64_t>& bound, const PlanArguments& options) {
-  std::string text = fmt::format("The theorem (δ = {}, t = {}) asks for M of at least\n",
-                                 options.delta, options.t);
-  for (size_t s = 0; s < bound.size(); ++s)
-    text += fmt::format("{:>5}   {}\n", s + 1, grouped(bound[s]));
-  return text;
+void add_bounds(Json& json, const std::vector<LayerBound>& bounds, const DofTable& table) {
+  const auto number = [](const std::optional<double>& value) {
+    return value ? Json(*value) : Json();
+  };
+  for (const LayerBound& bound : bounds) {
+    json["bound"].push_back(bound.features);
+    Json& layer = json["bounds"].emplace_back(
+        Json{{"head", bound.head}, {"kernel", number(bound.kernel)}, {"sums", number(bound.sums)}});
+    if (!bound.measured) continue;
+    layer["errors"] = to_json(*bound.measured);
+    for (const auto& t : bound.error_required) layer["theorem"].push_back(number(t));
+  }
+  if (bounds.front().measured) json["ladder"] = table.ladder;
 }
 
 void run_dof(const PlanArguments& options, const Json& file) {
@@ -88,11 +120,12 @@ void run_dof(const PlanArguments& options, const Json& file) {
   const DimensionPlan plan =
       from_arguments([&] { return allocate(table, options.allocate, options.lambda.value()); });
   const std::vector<DofRow> rows = degrees_of_freedom(table, plan.lambda);
-  const std::vector<int64_t> bound = options.bound ? bounds(rows, options) : std::vector<int64_t>();
+  std::vector<LayerBound> bounds;
+  if (options.bound) bounds = theorem_bounds(table, plan.lambda, options.delta, options.t);
   if (!options.out.empty()) save_dimension_plan(options.out, plan);
   if (options.json) {
     Json json = to_json(plan);
-    if (options.bound) json["bound"] = bound;
+    if (options.bound) add_bounds(json, bounds, table);
     return print_json(json);
   }
   std::vector<std::string> reasons;
@@ -101,7 +134,7 @@ void run_dof(const PlanArguments& options, const Json& file) {
   print(fmt::format("Feature dimensions, strategy {}, cost {}, λ = {}\n", name(plan.strategy),
                     plan.cost, lambda_text(plan.lambda)) +
         plan_text(plan, "degrees of freedom", reasons));
-  if (options.bound) print(bound_text(bound, options));
+  if (options.bound) print(bound_text(bounds, table, options));
 }
 
 void run_sensitivity(const PlanArguments& options, const Json& file) {
@@ -168,7 +201,7 @@ Command add_plan(CLI::App& program) {
       ->type_name("P")
       ->check(real_between(0, 100));
   CLI::Option* bound =
-      app->add_flag("--bound", options->bound, "also print the M that the theorem asks for");
+      app->add_flag("--bound", options->bound, "also print what the theorem asks for and promises");
   app->add_option("--delta", options->delta, "its probability of failure, between 0 and 1")
       ->capture_default_str()
       ->type_name("X")
@@ -195,7 +228,10 @@ Command add_plan(CLI::App& program) {
       "   \"dims\": [M a layer], \"mean\", \"state_bytes\",\n"
       "   \"heads\": [[M a head]] where they differ, \"power\" for dof-head, \"bound\": [M a "
       "layer]\n"
-      "   with --bound, \"predicted\": [loss added a layer] for sensitivity, "
+      "   and \"bounds\": [{\"head\", \"kernel\", \"sums\"} a layer] with --bound, after dof "
+      "--errors with\n"
+      "   \"errors\" and \"theorem\" for each M of \"ladder\", \"predicted\": [loss added a layer] "
+      "for sensitivity, "
       "\"exact_keys\":\n"
       "   [{\"keys\", \"sinks\", …} a layer] and \"key_heads\" with --memory}");
   return {app, [options] { run(*options); }};

@@ -16,34 +16,16 @@ struct Head {
   Tensor log_alpha;  // [M]
 };
 
-// Draws without replacement with probability in proportion to exp(log_score) (the Gumbel trick),
-// and α = 1/q with q the density of the draw relative to the pool's.
-Head leverage_features(const Tensor& samples, int64_t count, int64_t size,
-                       const FeatureOptions& options, uint64_t stream) {
-  const int64_t pool_size = std::max<int64_t>(1024, 8 * count);
-  const Tensor pool = gaussian_directions(pool_size, size, options.seed, stream);
-  const std::vector<double> log_score =
-      log_leverage_scores(samples, pool, options.leverage.gram, options.leverage.lambda);
-  const double top = *std::max_element(log_score.begin(), log_score.end());
-  double mean = 0;
-  for (double score : log_score) mean += std::exp(score - top) / static_cast<double>(pool_size);
-  const double log_mean = top + std::log(mean);
-
-  Random random(options.seed ^ 0x6c65766572616765u, stream);  // apart from the pool's own draws
-  std::vector<std::pair<double, int64_t>> keys;
-  for (int64_t i = 0; i < pool_size; ++i) {
-    const double gumbel = -std::log(-std::log(1 - random.uniform()));
-    keys.emplace_back(-(log_score[static_cast<size_t>(i)] + gumbel), i);
-  }
-  std::partial_sort(keys.begin(), keys.begin() + count, keys.end());
-  Head head = {Tensor({count, size}), Tensor({count})};
-  for (int64_t m = 0; m < count; ++m) {
-    const int64_t from = keys[static_cast<size_t>(m)].second;
-    std::copy_n(std::as_const(pool).data<float>() + from * size, size,
-                head.z.data<float>() + m * size);
+// z from the leverage density, and α its inverse, so that K̂ is unbiased.
+Head leverage_features(const Tensor& samples, int64_t count, const FeatureOptions& options,
+                       uint64_t stream) {
+  const RidgeKernel kernel(samples, options.leverage.gram, options.leverage.lambda);
+  Random random(options.seed, stream);
+  Head head = {kernel.draw(count, random), Tensor({count})};
+  const std::vector<double> log_score = kernel.log_scores(head.z);
+  for (int64_t m = 0; m < count; ++m)
     head.log_alpha.data<float>()[m] =
-        static_cast<float>(log_mean - log_score[static_cast<size_t>(from)]);
-  }
+        static_cast<float>(std::log(kernel.dof()) - log_score[static_cast<size_t>(m)]);
   return head;
 }
 
@@ -60,7 +42,7 @@ Head init_head(int64_t layer, int64_t head, int64_t count, const DimensionPlan& 
   require(options.init == FeatureInit::kLeverage, "init_features: pairs come from PairSampler");
   require(static_cast<bool>(options.leverage.samples),
           "init_features: leverage scores need samples");
-  return leverage_features(options.leverage.samples(layer, head), count, size, options, stream);
+  return leverage_features(options.leverage.samples(layer, head), count, options, stream);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace dofla {
 enum class FeatureInit {
   kIid,         // z ~ N(0, I), the density under which the features are unbiased
   kOrthogonal,  // orthogonal within blocks of D, with the norms of independent Gaussian vectors
-  kLeverage,    // from a large Gaussian pool in proportion to the ridge leverage score
+  kLeverage,    // from the density of the ridge leverage score: see dof/leverage.h
   kPairs,       // on the sums of queries and the keys they attend to: see pair_init.h
 };
 

@@ -21,6 +21,13 @@ inline constexpr double kTableTolerance = 1e-3;
 // The largest relative error by rounding with which a table still reports N_λ.
 inline constexpr double kLargestRounding = 1e-3;
 
+// How far features are from the kernel of one head: ‖(Σ+λI)^(−½)(Σ − Σ̂)(Σ+λI)^(−½)‖ for every M of
+// a ladder, with features from the Gaussian density and from the leverage density.
+struct FeatureErrors {
+  std::vector<double> gaussian, leverage;
+  double largest_score = 0;  // leverage score, of the Gaussian features
+};
+
 struct DofTable {
   ModelIdentity model;
   Coordinates coordinates = Coordinates::kRaw;  // of the queries and keys
@@ -38,6 +45,9 @@ struct DofTable {
   // draws] of as many values. NaN where λ is lost in the rounding of double precision.
   std::vector<double> lambdas;
   std::vector<std::vector<double>> values;
+  // Where they were asked for: the ladder, and the errors at λ of every head, [layers, heads].
+  std::vector<int64_t> ladder;
+  std::vector<FeatureErrors> errors;
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
   bool has_spectra() const { return lambdas.empty(); }
@@ -63,8 +73,11 @@ struct DofRow {
 // lost in the rounding of a Gram matrix that was not scaled.
 std::vector<DofRow> degrees_of_freedom(const DofTable& table, double lambda);
 
+Json to_json(const FeatureErrors& errors);  // {"gaussian","leverage","largest_score"}
+
 // {"feature_heads","gram","lambda","samples","draws",…,"layers":[{"dof","spread","heads":[{"dof","spread"}]}]}
-// at the table's λ: the file of the table without its spectra or values.
+// at the table's λ, with "ladder" and the "errors" of every head where they were measured: the file
+// of the table without its spectra or values.
 Json dof_summary(const DofTable& table);
 
 // The file of the table, "format": "dofla.dof". Eigenvalues are written with ten digits. Loading

@@ -79,6 +79,27 @@ std::vector<double> read_lambdas(const Json& json, const std::string& where) {
   return out;
 }
 
+// Numbers above 0, `count` of them.
+std::vector<double> read_positive(const Json& json, std::string_view name, size_t count,
+                                  const std::string& where) {
+  std::vector<double> out;
+  for (const Json& entry : array_field(json, name, static_cast<int64_t>(count), where)) {
+    const double value = entry.is_number() ? entry.get<double>() : 0;
+    if (!(value > 0 && std::isfinite(value)))
+      fail("{}: {}: expected positive numbers, found {}", where, name, excerpt(entry));
+    out.push_back(value);
+  }
+  return out;
+}
+
+FeatureErrors read_errors(const Json& json, size_t count, const std::string& where) {
+  FeatureErrors out;
+  out.gaussian = read_positive(json, "gaussian", count, where);
+  out.leverage = read_positive(json, "leverage", count, where);
+  out.largest_score = ConfigFields(json, where).positive("largest_score");
+  return out;
+}
+
 void read_heads(const Json& json, const std::string& where, DofTable& table) {
   const Json& layers = array_field(json, "layers", table.model.layers, where);
   for (size_t s = 0; s < layers.size(); ++s) {
@@ -92,6 +113,10 @@ void read_heads(const Json& json, const std::string& where, DofTable& table) {
       } else {
         for (const Json& values : array_field(heads[h], "values", table.draws, in_head))
           table.values.push_back(read_values(values, table, in_head));
+      }
+      if (!table.ladder.empty()) {
+        if (!heads[h].contains("errors")) fail("{}: errors: missing", in_head);
+        table.errors.push_back(read_errors(heads[h]["errors"], table.ladder.size(), in_head));
       }
     }
   }
@@ -110,27 +135,39 @@ Json draw_json(const DofTable& table, size_t i) {
 
 }  // namespace
 
+Json to_json(const FeatureErrors& errors) {
+  return {{"gaussian", errors.gaussian},
+          {"leverage", errors.leverage},
+          {"largest_score", errors.largest_score}};
+}
+
 Json dof_summary(const DofTable& table) {
   Json layers = Json::array();
+  auto errors = table.errors.begin();
   for (const DofRow& row : degrees_of_freedom(table, table.lambda)) {
     Json layer = head_json(row.largest());
-    for (const DofEstimate& head : row.heads) layer["heads"].push_back(head_json(head));
+    for (const DofEstimate& head : row.heads) {
+      layer["heads"].push_back(head_json(head));
+      if (!table.errors.empty()) layer["heads"].back()["errors"] = to_json(*errors++);
+    }
     layers.push_back(std::move(layer));
   }
-  return {{"format", kFormat},
-          {"version", kVersion},
-          {"model", to_json(table.model)},
-          {"coordinates", name(table.coordinates)},
-          {"feature_heads", table.heads_in_layer()},
-          {"gram", name(table.gram)},
-          {"lambda", table.lambda},
-          {"smallest_lambda", table.smallest_lambda},
-          {"samples", table.samples},
-          {"draws", table.draws},
-          {"sequences", table.sequences},
-          {"length", table.length},
-          {"seed", table.seed},
-          {"layers", std::move(layers)}};
+  Json json = {{"format", kFormat},
+               {"version", kVersion},
+               {"model", to_json(table.model)},
+               {"coordinates", name(table.coordinates)},
+               {"feature_heads", table.heads_in_layer()},
+               {"gram", name(table.gram)},
+               {"lambda", table.lambda},
+               {"smallest_lambda", table.smallest_lambda},
+               {"samples", table.samples},
+               {"draws", table.draws},
+               {"sequences", table.sequences},
+               {"length", table.length},
+               {"seed", table.seed},
+               {"layers", std::move(layers)}};
+  if (!table.ladder.empty()) json["ladder"] = table.ladder;
+  return json;
 }
 
 void save_dof_table(const fs::path& path, const DofTable& table) {
@@ -180,6 +217,12 @@ DofTable read_dof_table(const Json& json, const std::string& where) {
     if (std::find(table.lambdas.begin(), table.lambdas.end(), table.lambda) == table.lambdas.end())
       fields.refuse("lambdas", "expected lambda among them");
   }
+  if (json.contains("ladder"))
+    for (const Json& M : json["ladder"]) {
+      if (!M.is_number_integer() || M.get<int64_t>() < 1)
+        fields.refuse("ladder", "expected numbers of features from 1 up");
+      table.ladder.push_back(M.get<int64_t>());
+    }
   read_heads(json, where, table);
   return table;
 }

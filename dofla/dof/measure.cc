@@ -5,6 +5,7 @@
 
 #include "dofla/core/parallel.h"
 #include "dofla/dof/estimate.h"
+#include "dofla/dof/feature_errors.h"
 #include "dofla/ops/ridge_traces.h"
 
 namespace dofla {
@@ -116,7 +117,9 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
                     .seed = seed,
                     .spectra = {},
                     .lambdas = {},
-                    .values = {}};
+                    .values = {},
+                    .ladder = {},
+                    .errors = {}};
   int64_t done = 0;
   for (const std::vector<int64_t>& sequence : sequences) {
     const auto length = static_cast<int64_t>(sequence.size());
@@ -131,6 +134,7 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
   }
   const auto add = sampler.samples().device().is_cuda() ? add_values : add_spectra;
   add(sampler, table, progress);
+  if (options.errors) add_errors(sampler, table, progress);
   return table;
 }
 

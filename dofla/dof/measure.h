@@ -22,6 +22,7 @@ struct DofOptions {
   GramScale gram = GramScale::kTrace;
   double lambda = kDefaultLambda;
   FeatureMap features = kDefaultFeatureMap;  // of the heads that these have features for
+  bool errors = false;                       // measure those of random features, too
 };
 
 // Runs the teacher over the sequences, samples every head's queries and keys, and finds the

@@ -179,14 +179,4 @@ DimensionPlan fixed_plan(const ModelIdentity& model, int64_t cost, int64_t featu
           .heads = same_for_all_heads(layers, feature_heads > 0 ? feature_heads : model.heads)};
 }
 
-int64_t features_required(double dof, double delta, double t) {
-  require(dof > 0 && std::isfinite(dof), "degrees of freedom: expected a positive number, found {}",
-          dof);
-  require(delta > 0 && delta < 1, "delta: expected a number between 0 and 1, found {}", delta);
-  require(t > 0 && t <= 3, "t: expected a number above 0 and at most 3, found {}", t);
-  const double bound = 4 * dof / (t * t) * std::log(64 * dof / (delta * t * t));
-  require(bound < 0x1p53, "t = {} asks for more features than can be counted", t);
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(bound)));
-}
-
 }  // namespace dofla

@@ -1,5 +1,5 @@
 // From degrees of freedom to feature dimensions at a given cost (the paper's Algorithm 1, last
-// step), and the number of features that its theorem asks for.
+// step).
 #pragma once
 
 #include <cstdint>
@@ -55,9 +55,5 @@ std::vector<int64_t> allocate_layers(const std::vector<double>& dof, int64_t cos
 // and the largest remainders rounded up.
 std::vector<int64_t> allocate_heads(const std::vector<double>& dof, int64_t cost, double power,
                                     int64_t least = 1);
-
-// The least M for which the paper's theorem (in the form of its appendix) bounds the error of the
-// approximate kernel with probability 1 − δ: M ≥ 4N/t² · log(64N/(δt²)). δ in (0, 1), t in (0, 3].
-int64_t features_required(double dof, double delta, double t);
 
 }  // namespace dofla

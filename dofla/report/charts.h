@@ -32,6 +32,8 @@ std::string render_spectra(const DofSection& dof);
 bool shows_other_heads(const DofSection& dof);  // not when there are too many to be seen
 
 std::string render_dof_by_lambda(const DofSection& dof);
+// The error of M features from the leverage density, and faint that of Gaussian ones.
+std::string render_feature_errors(const DofSection& dof);
 
 // The loss that every layer alone adds against M, and for the plan's M what was predicted beside
 // what came of it.

@@ -97,6 +97,23 @@ std::string render_dof_by_lambda(const DofSection& dof) {
   return render_line_chart(chart);
 }
 
+std::string render_feature_errors(const DofSection& dof) {
+  LineChart chart;
+  chart.kind = "feature-errors";
+  chart.label = "Error of features from the leverage density against their number";
+  chart.x_title = "features a head";
+  chart.y_title = "error";
+  chart.x_name = "M =";
+  chart.y_name = "error";
+  chart.x_scale = Scale::kLog2;
+  chart.y_scale = Scale::kLog10;
+  for (size_t s = 0; s < dof.layers.size(); ++s) {
+    chart.series.push_back({layer_label(s), dof.layers[s].leverage_error});
+    chart.background.push_back(dof.layers[s].gaussian_error);
+  }
+  return render_line_chart(chart);
+}
+
 std::string render_sensitivity(const SensitivitySection& sensitivity) {
   LineChart chart;
   chart.kind = "sensitivity";

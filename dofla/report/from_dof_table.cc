@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/plan/bound.h"
 
 namespace dofla {
 namespace {
@@ -43,6 +44,17 @@ std::vector<Curve> dof_by_lambda(const DofTable& table) {
   return curves;
 }
 
+constexpr double kBoundDelta = 0.1;
+
+void add_errors(const LayerBound& bound, const std::vector<int64_t>& ladder, LayerDof& layer) {
+  for (size_t i = 0; bound.measured && i < ladder.size(); ++i) {
+    const auto M = static_cast<double>(ladder[i]);
+    if (bound.error_required[i]) layer.error_bound.push_back({M, *bound.error_required[i]});
+    layer.leverage_error.push_back({M, bound.measured->leverage[i]});
+    layer.gaussian_error.push_back({M, bound.measured->gaussian[i]});
+  }
+}
+
 double relative_spread(const DofEstimate& dof) {
   return dof.mean > 0 ? dof.spread / dof.mean : 0;
 }
@@ -77,8 +89,10 @@ DofSection from_dof_table(const DofTable& table, double lambda) {
   DofSection section{lambda, std::string(name(table.gram)), table.samples, table.draws, {}};
   const std::vector<DofRow> rows = degrees_of_freedom(table, lambda);
   const std::vector<Curve> curves = dof_by_lambda(table);
+  const std::vector<LayerBound> bounds = theorem_bounds(table, lambda, kBoundDelta, 1);
   for (size_t s = 0; s < rows.size(); ++s) {
-    LayerDof layer{{}, curves[s]};
+    LayerDof layer{{}, curves[s], {}, {}, {}};
+    add_errors(bounds[s], table.ladder, layer);
     for (size_t h = 0; h < rows[s].heads.size(); ++h)
       layer.heads.push_back(
           {rows[s].heads[h].mean, rows[s].heads[h].spread,

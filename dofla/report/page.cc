@@ -73,6 +73,19 @@ std::string by_lambda_figure(const DofSection& dof, Figures& figures) {
                      by_lambda_table_html(dof));
 }
 
+bool has_errors(const DofSection& dof) {
+  return !dof.layers.front().leverage_error.empty();
+}
+
+std::string errors_figure(const DofSection& dof, Figures& figures) {
+  return figures.add(
+      render_feature_errors(dof),
+      "Error of the kernel, relative to it and λ, of M untrained features for the largest head of "
+      "each layer. In colour, drawn from the leverage density; faint, from the Gaussian one. The "
+      "numbers have the theorem's bound at a probability of 0.9 beside them.",
+      feature_errors_table_html(dof));
+}
+
 std::string plan_figure(const PlanSection& plan, Figures& figures) {
   const bool differ = std::any_of(plan.layers.begin(), plan.layers.end(), heads_differ);
   const bool spread = std::any_of(plan.layers.begin(), plan.layers.end(),
@@ -203,6 +216,8 @@ std::string sections(const ReportData& data) {
     const std::string figure = spectra ? spectra_figure(*data.dof, figures) : "";
     html +=
         section(spectra ? "Spectra" : "Other λ", "", figure + by_lambda_figure(*data.dof, figures));
+    if (has_errors(*data.dof))
+      html += section("Random features", "", errors_figure(*data.dof, figures));
   }
   if (data.sensitivity) html += sensitivity_section(*data.sensitivity, figures);
   if (data.training) {

@@ -28,6 +28,9 @@ struct HeadDof {
 struct LayerDof {
   std::vector<HeadDof> heads;
   Curve dof_by_lambda;  // (lambda, degrees of freedom of the layer: its largest head's)
+  // (M, error of as many features) of its largest head: what the theorem promises with probability
+  // 0.9, and as measured with features from either density. Empty if they were not measured.
+  Curve error_bound = {}, leverage_error = {}, gaussian_error = {};
 };
 
 struct DofSection {

@@ -168,6 +168,29 @@ std::string by_lambda_table_html(const DofSection& dof) {
   return std::move(table).finish();
 }
 
+std::string feature_errors_table_html(const DofSection& dof) {
+  std::vector<std::string> names = {"layer", ""};
+  if (!dof.layers.empty())
+    for (const CurvePoint& point : dof.layers.front().leverage_error)
+      names.push_back("M = " + format_number(point.x));
+  Table table(names);
+  const auto add = [&](size_t s, const char* what, const Curve& curve) {
+    table.begin_layer(s);
+    table.add(what);
+    for (const CurvePoint& column : dof.layers[s].leverage_error) {
+      const CurvePoint* point = point_at(curve, column.x);
+      table.add(point ? format_number(point->y, 3) : "");
+    }
+    table.end_row();
+  };
+  for (size_t s = 0; s < dof.layers.size(); ++s) {
+    add(s, "theorem", dof.layers[s].error_bound);
+    add(s, "leverage", dof.layers[s].leverage_error);
+    add(s, "Gaussian", dof.layers[s].gaussian_error);
+  }
+  return std::move(table).finish();
+}
+
 std::string sensitivity_table_html(const SensitivitySection& sensitivity) {
   std::vector<std::string> names = {"layer"};
   if (!sensitivity.layers.empty())

@@ -7,10 +7,11 @@
 
 namespace dofla {
 
-std::string dof_table_html(const DofSection& dof);        // layer × head, value ± spread
-std::string plan_table_html(const PlanSection& plan);     // M of every layer, and of heads
-std::string spectra_table_html(const DofSection& dof);    // layer × rank 1, 2, 4, …
-std::string by_lambda_table_html(const DofSection& dof);  // layer × λ
+std::string dof_table_html(const DofSection& dof);             // layer × head, value ± spread
+std::string plan_table_html(const PlanSection& plan);          // M of every layer, and of heads
+std::string spectra_table_html(const DofSection& dof);         // layer × rank 1, 2, 4, …
+std::string by_lambda_table_html(const DofSection& dof);       // layer × λ
+std::string feature_errors_table_html(const DofSection& dof);  // layer and density × M
 std::string sensitivity_table_html(const SensitivitySection& sensitivity);     // layer × M
 std::string predicted_loss_table_html(const SensitivitySection& sensitivity);  // of every layer
 std::string loss_table_html(const TrainingSection& training);  // layer × five moments, and floor

@@ -191,7 +191,16 @@ void read_tasks(const Json& json, const fs::path& folder, const std::string& whe
   fields.whole("train_limit", 1, kMost, read.train_limit);
   fields.whole("epochs", 1, kMost, read.epochs);
   fields.whole("batch", 1, kMost, read.batch);
-  fields.real("learning_rate", 0, 1e3, read.learning_rate);
+  const auto rate = [&](const Json& entry) {
+    const double value = entry.is_number() ? entry.get<double>() : -1;
+    if (!(value >= 0 && value <= 1e3))
+      fields.unexpected("learning_rate", "a number from 0 to 1000, or a list of them", entry);
+    return value;
+  };
+  if (const Json* found = fields.find("learning_rate"); found != nullptr && !found->is_array())
+    read.learning_rates = {rate(*found)};
+  else
+    fields.list("learning_rate", rate, read.learning_rates);
 }
 
 void read_paths(const SuiteFields& fields, const fs::path& folder, Suite& suite) {

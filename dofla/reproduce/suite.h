@@ -19,9 +19,10 @@ struct SuiteTasks {
   bool finetune = true;            // and not only zero-shot
   int64_t limit = 0;               // questions that accuracies are of, evenly spread; 0: all
   int64_t train_limit = 0;         // questions to fine-tune on
-  // Left out: the paper's for GPT-2.
+  // Left out: the paper's for GPT-2, or for Pythia-1B if the teacher is a GPT-NeoX.
   std::optional<int64_t> epochs, batch;
-  std::optional<double> learning_rate;
+  // Several: that with which the teacher is best, task by task, as the paper chooses.
+  std::vector<double> learning_rates = {};
 };
 
 struct LearningRates {

@@ -26,10 +26,15 @@ struct Answering {
   const RunFolder& folder;
   std::shared_ptr<const TaskQuestions> questions;
   std::optional<Student> student;  // else the teacher
+  std::optional<double> rate;      // of the teacher, one of several to choose from
 };
 
 std::string run_name(const std::string& task, const Student* student) {
   return fmt::format("task-{}-{}", task, student == nullptr ? "teacher" : student->name());
+}
+
+std::string rate_name(const std::string& task, double rate) {
+  return fmt::format("{}-lr{:g}", run_name(task, nullptr), rate);
 }
 
 std::shared_ptr<const TaskQuestions> read_files(const SuiteTasks& suite, const std::string& name) {
@@ -44,10 +49,16 @@ std::shared_ptr<const TaskQuestions> read_files(const SuiteTasks& suite, const s
 
 FinetuneOptions finetune_options(const Answering& run) {
   const SuiteTasks& suite = *run.study.suite.tasks;
-  FinetuneOptions options = paper_finetune_options(run.questions->task->name);
+  const std::string& task = run.questions->task->name;
+  FinetuneOptions options = paper_finetune_options(task, run.study.teacher.config().model_type);
   options.epochs = suite.epochs.value_or(options.epochs);
   options.batch = suite.batch.value_or(options.batch);
-  options.learning_rate = suite.learning_rate.value_or(options.learning_rate);
+  const std::vector<double>& rates = suite.learning_rates;
+  if (rates.size() == 1) options.learning_rate = rates.front();
+  if (rates.size() > 1)
+    options.learning_rate =
+        run.rate ? *run.rate
+                 : run.folder.result(run_name(task, nullptr)).at("learning_rate").get<double>();
   options.seed = run.study.suite.seeds.front();
   return options;
 }
@@ -128,6 +139,32 @@ Json answer(const Answering& run, const std::string& name, const Progress& progr
   return result;
 }
 
+// Settings and result of the teacher's run where there are several rates: what it was with the best
+// of them, the first of equals.
+Json all_rates(const Answering& run) {
+  Json settings = Json::array();
+  for (const double rate : run.study.suite.tasks->learning_rates) {
+    const std::string name = rate_name(run.questions->task->name, rate);
+    run.folder.result(name);  // which throws if that run is missing or failed
+    settings.push_back(run.folder.find(name)->settings);
+  }
+  return settings;
+}
+
+Json best_rate(const Answering& run) {
+  Json best, tried;
+  for (const double rate : run.study.suite.tasks->learning_rates) {
+    Json result = run.folder.result(rate_name(run.questions->task->name, rate));
+    result["learning_rate"] = rate;
+    const double accuracy = result.at("finetuned").at("acc");
+    tried.push_back({{"learning_rate", rate}, {"acc", accuracy}});
+    if (best.is_null() || accuracy > best["finetuned"]["acc"].get<double>())
+      best = std::move(result);
+  }
+  best["tried"] = std::move(tried);
+  return best;
+}
+
 Accuracy read_accuracy(const Json& json, const std::string& where) {
   const ConfigFields fields(json, where);
   const auto mean = fields.number("acc");
@@ -152,15 +189,24 @@ std::vector<Run> task_runs(const Study& study, const RunFolder& folder) {
   if (!study.suite.tasks || study.suite.tasks->data.empty()) return runs;
   for (const std::string& task : study.suite.tasks->names) {
     const auto questions = read_files(*study.suite.tasks, task);
-    const auto add = [&](const Answering& run) {
-      const std::string name = run_name(task, run.student ? &*run.student : nullptr);
+    const auto add = [&](const std::string& name, const Answering& run) {
       runs.push_back(
           {name, "task-" + task, [run] { return settings_of(run); },
            [run, name](const Progress& progress) { return answer(run, name, progress); }});
     };
-    add({study, folder, questions, std::nullopt});
+    const Answering teacher = {study, folder, questions, std::nullopt, std::nullopt};
+    if (const auto& rates = study.suite.tasks->learning_rates;
+        study.suite.tasks->finetune && rates.size() > 1) {
+      for (const double rate : rates)
+        add(rate_name(task, rate), {study, folder, questions, std::nullopt, rate});
+      runs.push_back({run_name(task, nullptr), "task-rate",
+                      [teacher] { return all_rates(teacher); },
+                      [teacher](const Progress&) { return best_rate(teacher); }});
+    } else {
+      add(run_name(task, nullptr), teacher);
+    }
     for (const Student& student : answering_students(study.suite))
-      add({study, folder, questions, student});
+      add(run_name(task, &student), {study, folder, questions, student, std::nullopt});
   }
   return runs;
 }

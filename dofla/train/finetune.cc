@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "dofla/core/error.h"
 #include "dofla/core/stopwatch.h"
@@ -22,6 +23,13 @@ constexpr PaperSettings kGpt2[] = {
     {"arc_easy", 1e-4, 64, 3, true},    {"arc_challenge", 1e-5, 64, 3, true},
     {"winogrande", 5e-4, 128, 3, true}, {"wsc", 1e-6, 128, 3, true},
     {"mmlu", 1e-6, 64, 1, false},
+};
+
+constexpr PaperSettings kPythia[] = {
+    {"piqa", 1e-5, 64, 3, true},       {"logiqa", 5e-5, 32, 3, true},
+    {"arc_easy", 5e-5, 32, 3, true},   {"arc_challenge", 5e-5, 32, 3, true},
+    {"winogrande", 5e-5, 64, 3, true}, {"wsc", 5e-5, 64, 3, true},
+    {"mmlu", 5e-6, 32, 1, false},
 };
 
 // Tells of the step that was just made, and throws Cancelled if it should be the last for now.
@@ -66,9 +74,11 @@ FinetuneResult run_to_the_end(Finetuner& run, const Transformer& model,
 
 }  // namespace
 
-FinetuneOptions paper_finetune_options(std::string_view task) {
-  const auto found = std::ranges::find(kGpt2, task, &PaperSettings::task);
-  if (found == std::end(kGpt2)) fail("{}: the paper does not fine-tune on it", printable(task));
+FinetuneOptions paper_finetune_options(std::string_view task, std::string_view family) {
+  const std::span<const PaperSettings> settings =
+      family == "gpt_neox" ? std::span<const PaperSettings>(kPythia) : kGpt2;
+  const auto found = std::ranges::find(settings, task, &PaperSettings::task);
+  if (found == settings.end()) fail("{}: the paper does not fine-tune on it", printable(task));
   FinetuneOptions options;
   options.learning_rate = found->learning_rate;
   options.batch = found->batch;

@@ -37,8 +37,9 @@ struct FinetuneOptions {
   Json run = Json::object();
 };
 
-// The paper's settings for GPT-2, by the name of a task; Error if there is none of that name.
-FinetuneOptions paper_finetune_options(std::string_view task);
+// The paper's settings for GPT-2, or for Pythia-1B where the family is gpt_neox, by the name of a
+// task; Error if there is none of that name.
+FinetuneOptions paper_finetune_options(std::string_view task, std::string_view family = "gpt2");
 
 // How good a model is.
 struct Judgement {

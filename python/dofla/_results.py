@@ -125,6 +125,8 @@ class Plan(Result):
     by: str
     power: float  # of dof-head
     bound: list[int]  # with bound
+    bounds: list[Result]
+    ladder: list[int]  # of dof with errors
     predicted: list[float]  # of a sensitivity
     exact_keys: list[Result]  # with memory
     key_heads: int

@@ -111,6 +111,7 @@ TEST_F(DofCli, PrintsTheBoundOfTheTheorem) {
     EXPECT_NEAR(result["bound"][s].get<double>(), bound, 1);
   }
   EXPECT_THAT(run({"plan", table, "--bound"}).out, HasSubstr("The theorem"));
+  EXPECT_THAT(run({"plan", table, "--bound"}).out, HasSubstr("dofla dof --errors"));
 }
 
 TEST_F(DofCli, BadInputIsOneLine) {

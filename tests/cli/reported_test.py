@@ -111,8 +111,37 @@ class DofAndPlan(Reported):
                 self.shows(line[3], layer["spread"], 1)
                 bound = 16 * layer["dof"] * math.log(64 * layer["dof"] / (0.2 * 0.25))
                 self.assertEqual(said["bound"][s], math.ceil(bound))
-                self.assertRegex(table, rf"(?m)^ +{s + 1}   {said['bound'][s]:,}$")
+                of = said["bounds"][s]
+                self.assertRegex(table, rf"(?m)^ +{s + 1}   {said['bound'][s]:,} +"
+                                        rf"{of['kernel']:.3g} +{of['sums']:.3g}$")
+                spectra = self.measured["layers"][s]["heads"][of["head"]]["spectra"]
+                sums = [0.5 * (1 + 2**-6 / spectrum[0]) for spectrum in spectra]
+                self.assertAlmostEqual(of["sums"], statistics.mean(sums))
+                kernel = [math.sqrt(sum(spectrum) * (0.25 * spectrum[0] + 2**-6 * 0.5 * 6.5) /
+                                    sum(value**2 for value in spectrum)) for spectrum in spectra]
+                self.assertAlmostEqual(of["kernel"], statistics.mean(kernel))
             self.shows(parts(table, "mean", r"(\S+)")[0], said["mean"], 2)
+
+    def test_measured_errors_stand_beside_what_the_theorem_allows(self):
+        file = new_path("errors.json")
+        answer(*self.dof, "--errors", "--out", file)
+        said, table = answer("plan", file, "--bound"), run("plan", file, "--bound")[0]
+        table = table[table.index("Error of M features"):]
+        self.assertEqual(parts(table, "layer", r"density(.*)largest score")[0].split(),
+                         [str(m) for m in said["ladder"]])
+        blocks = re.findall(r"(?m)^ +\d+   theorem(.*)\n +leverage(.*)\n +Gaussian(.*)$", table)
+        for block, of, layer in zip(blocks, said["bounds"], self.said["layers"], strict=True):
+            errors = of["errors"]
+            shown = [of["theorem"], errors["leverage"],
+                     errors["gaussian"] + [errors["largest_score"]]]
+            for line, numbers in zip(block, shown, strict=True):
+                self.assertEqual(line.split(), ["–" if n is None else f"{n:.3g}" for n in numbers])
+            for t, features in zip(of["theorem"], said["ladder"], strict=True):
+                needed = lambda t: 4 * layer["dof"] / t**2 * math.log(640 * layer["dof"] / t**2)
+                if t is None:
+                    self.assertGreater(needed(3), features)
+                else:
+                    self.assertAlmostEqual(needed(t) / features, 1)
 
     def test_the_page_of_a_report_has_them_too(self):
         plan, out = new_path("plan.json"), new_path("page.html")

@@ -50,9 +50,7 @@ TEST(FeatureInit, OnlyDijiangLeavesOutTheNormTerm) {
   EXPECT_FALSE(init_features(fixed_plan(kModel, 4), options).layers[0].subtract_norm);
 }
 
-// What is drawn has α = 1/q, q its score in units of the mean over the pool that it was drawn from.
-// Drawing in proportion to q favours a large q, so the mean of 1/α over what was drawn is above
-// its mean over the pool, which is 1.
+// α = 1/q, q the leverage score over its mean N_λ under the normal density.
 TEST(FeatureInit, LeverageWeightsAreInverseToTheScore) {
   Random random(5);
   Tensor samples({64, 8});
@@ -63,22 +61,13 @@ TEST(FeatureInit, LeverageWeightsAreInverseToTheScore) {
   options.leverage.samples = [&](int64_t, int64_t) { return samples; };
   const FeatureSet set = init_features(fixed_plan(kModel, 32), options);
 
-  const auto scores = [&](const Tensor& z) {
-    return log_leverage_scores(samples, z, options.leverage.gram, options.leverage.lambda);
-  };
-  const int64_t pool = 1024;  // Gaussian directions of the head's own stream
-  double pool_mean = 0;
-  for (const double score : scores(gaussian_directions(pool, 8, options.seed, 0)))
-    pool_mean += std::exp(score) / pool;
+  const RidgeKernel kernel(samples, options.leverage.gram, options.leverage.lambda);
   const Features& layer = set.layers[0];
-  const std::vector<double> drawn = scores(layer.z.slice(0, 32));
-  double mean = 0;
-  for (int64_t m = 0; m < 32; ++m) {
-    const double q = std::exp(drawn[static_cast<size_t>(m)]) / pool_mean;
-    EXPECT_NEAR(first_of(layer.log_alpha, m), -std::log(q), 1e-6) << "feature " << m;
-    mean += q / 32;
-  }
-  EXPECT_GT(mean, 1);
+  const std::vector<double> drawn = kernel.log_scores(layer.z.slice(0, 32));
+  for (int64_t m = 0; m < 32; ++m)
+    EXPECT_NEAR(first_of(layer.log_alpha, m),
+                std::log(kernel.dof()) - drawn[static_cast<size_t>(m)], 1e-6)
+        << "feature " << m;
   options.init = FeatureInit::kPairs;  // another class draws these
   EXPECT_THROW(init_features(fixed_plan(kModel, 32), options), std::invalid_argument);
   options.init = FeatureInit::kLeverage;

@@ -43,6 +43,42 @@ class DofTableFile : public ::testing::Test {
   fs::path path_ = folder_.path() / "dof.json";
 };
 
+DofTable table_with_errors() {
+  DofTable table = test::small_table();
+  table.ladder = {8, 32};
+  for (int i = 1; i <= 6; ++i)
+    table.errors.push_back({{1.0 * i, 0.5}, {0.25 / i, 0.125}, 10.0 * i});
+  return table;
+}
+
+TEST_F(DofTableFile, KeepsTheErrorsOfFeatures) {
+  const DofTable table = table_with_errors();
+  save_dof_table(path_, table);
+  const DofTable loaded = load_dof_table(path_);
+  EXPECT_EQ(loaded.ladder, table.ladder);
+  ASSERT_EQ(loaded.errors.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(loaded.errors[i].gaussian, table.errors[i].gaussian);
+    EXPECT_EQ(loaded.errors[i].leverage, table.errors[i].leverage);
+    EXPECT_EQ(loaded.errors[i].largest_score, table.errors[i].largest_score);
+  }
+}
+
+TEST_F(DofTableFile, RefusesBrokenErrors) {
+  const auto head = [](Json& json) -> Json& { return json["layers"][1]["heads"][0]; };
+  const auto expect = [&](const std::function<void(Json&)>& damage, const std::string& about) {
+    expect_refused(damage, about, table_with_errors());
+  };
+  expect([](Json& json) { json["ladder"] = "8"; }, "ladder");
+  expect([](Json& json) { json["ladder"][0] = 0; }, "ladder");
+  expect([](Json& json) { json["ladder"].push_back(64); }, "gaussian");
+  expect([&](Json& json) { head(json).erase("errors"); }, "errors: missing");
+  expect([&](Json& json) { head(json)["errors"] = 3; }, "layer 2, head 1");
+  expect([&](Json& json) { head(json)["errors"]["leverage"][1] = -1; }, "leverage");
+  expect([&](Json& json) { head(json)["errors"]["gaussian"].erase(0); }, "gaussian");
+  expect([&](Json& json) { head(json)["errors"].erase("largest_score"); }, "largest_score");
+}
+
 TEST(DofTable, MeanAndSpreadOverDraws) {
   DofTable table = test::small_table();
   table.model.layers = table.model.heads = 1;

@@ -164,19 +164,5 @@ TEST(Allocate, RefusesBadOptions) {
   EXPECT_THROW(allocate_heads({1, 0}, 64, 1), std::invalid_argument);
 }
 
-TEST(FeaturesRequired, IsTheAppendixForm) {
-  // N = 10, δ = 0.1, t = 0.5: 160 · log(25600).
-  EXPECT_EQ(features_required(10, 0.1, 0.5),
-            static_cast<int64_t>(std::ceil(160 * std::log(25600))));
-  EXPECT_EQ(features_required(1e-6, 0.9, 3), 1);
-  EXPECT_GT(features_required(10, 0.01, 0.5), features_required(10, 0.1, 0.5));
-  EXPECT_THROW(features_required(0, 0.1, 1), std::invalid_argument);
-  EXPECT_THROW(features_required(1, 0, 1), std::invalid_argument);
-  EXPECT_THROW(features_required(1, 1, 1), std::invalid_argument);
-  EXPECT_THROW(features_required(1, 0.1, 0), std::invalid_argument);
-  EXPECT_THROW(features_required(1, 0.1, 3.5), std::invalid_argument);
-  EXPECT_THROW(features_required(1, 0.1, 1e-200), std::invalid_argument);
-}
-
 }  // namespace
 }  // namespace dofla

@@ -91,7 +91,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(len(tuned.epochs), 1)
 
     def test_quantize(self):
-        rounded = self.same("quantize", FOLDER, **SHORT, out=new_path())
+        rounded = self.same("quantize", FOLDER, data=TEXT, length=32, out=new_path())
         self.assertLess(rounded.bytes, rounded.bytes_before)
 
     def test_compare(self):

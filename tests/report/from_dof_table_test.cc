@@ -7,6 +7,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/plan/allocate.h"
+#include "dofla/plan/bound.h"
 #include "tests/support/tables.h"
 
 namespace dofla {
@@ -57,6 +58,25 @@ TEST(FromDofTable, SweepsLambdaOverWhatTheTableKnows) {
   EXPECT_EQ(curve.front().x, 0x1p-16);
   EXPECT_EQ(curve.back().x, 1);
   EXPECT_EQ(curve[8].y, degrees_of_freedom(table, 0x1p-8)[2].largest().mean);
+}
+
+// Of the largest head; where the theorem says nothing of an M, its curve leaves it out.
+TEST(FromDofTable, HasTheErrorsOfTheLargestHead) {
+  DofTable table = test::small_table();
+  EXPECT_TRUE(from_dof_table(table, 0x1p-8).layers[0].leverage_error.empty());
+  table.ladder = {2, 4000};
+  for (size_t i = 0; i < 6; ++i)
+    table.errors.push_back({{1.0 + static_cast<double>(i), 0.5}, {0.25, 0.125}, 3});
+  const LayerDof layer = from_dof_table(table, 0x1p-8).layers[1];
+  const DofRow row = degrees_of_freedom(table, 0x1p-8)[1];
+  ASSERT_EQ(layer.gaussian_error.size(), 2u);
+  EXPECT_EQ(layer.gaussian_error[0].x, 2);
+  EXPECT_EQ(layer.gaussian_error[0].y, 3.0 + static_cast<double>(row.largest_head));
+  EXPECT_EQ(layer.leverage_error[1].y, 0.125);
+  ASSERT_EQ(layer.error_bound.size(), 1u);
+  EXPECT_EQ(layer.error_bound[0].x, 4000);
+  EXPECT_EQ(layer.error_bound[0].y, *error_required(row.largest().mean, 0.1, 4000));
+  EXPECT_TRUE(from_dof_table(table, 0x1p-4).layers[1].leverage_error.empty());  // another λ
 }
 
 TEST(FromDofTable, DoesWithoutSpectra) {

@@ -113,6 +113,19 @@ TEST(ReportTables, LambdasHaveTheirOwnColumn) {
                                 ElementsAre("1", "8.5", "4.0"), ElementsAre("2", "", "7.0")));
 }
 
+TEST(ReportTables, ErrorsHaveTheBoundAndBothDensities) {
+  DofSection dof;
+  dof.layers = {layer_of({3})};
+  dof.layers[0].error_bound = {{32, 1.5}};
+  dof.layers[0].leverage_error = {{8, 0.75}, {32, 0.25}};
+  dof.layers[0].gaussian_error = {{8, 0.9}, {32, 20}};
+  EXPECT_THAT(rows_of(feature_errors_table_html(dof)),
+              ElementsAre(ElementsAre("layer", "", "M = 8", "M = 32"),
+                          ElementsAre("1", "theorem", "", "1.5"),
+                          ElementsAre("1", "leverage", "0.75", "0.25"),
+                          ElementsAre("1", "Gaussian", "0.9", "20")));
+}
+
 TEST(ReportTables, LossesAtFiveMoments) {
   TrainingSection training;
   training.layer_loss.emplace_back();

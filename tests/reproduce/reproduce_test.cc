@@ -133,7 +133,7 @@ TEST_F(Reproduce, AccuraciesOfTeacherAndStudents) {
   suite.losses = {"softmax"};
   suite.baselines = {};
   suite.tasks =
-      SuiteTasks{.names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rate = 1e-3};
+      SuiteTasks{.names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rates = {1e-3}};
   const MatrixOutcome outcome = run();
   EXPECT_THAT(outcome.failed, IsEmpty());
   EXPECT_EQ(outcome.ran, 2 + 2 + 2);  // tasks: teacher and the student of the first seed
@@ -150,6 +150,87 @@ TEST_F(Reproduce, AccuraciesOfTeacherAndStudents) {
   fs::remove(data / "wsc/train.jsonl");
   EXPECT_EQ(run().ran, 2);
   EXPECT_FALSE(read_task(*folder, "wsc", nullptr).finetuned);
+}
+
+// As the paper does: the teacher is fine-tuned with every rate, and students with its best.
+TEST_F(Reproduce, TheRateOfStudentsIsTheTeachersBest) {
+  const fs::path data = scratch.path() / "tasks";
+  test::write_task_files(data);
+  fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
+  suite.strategies = {PlanStrategy::kFix};
+  suite.losses = {"softmax"};
+  suite.baselines = {};
+  suite.seeds = {1};
+  const std::vector<double> rates = {1e-6, 1e-3, 1e-2};
+  suite.tasks =
+      SuiteTasks{.names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rates = rates};
+  const MatrixOutcome outcome = run();
+  EXPECT_THAT(outcome.failed, IsEmpty());
+  EXPECT_EQ(outcome.ran, 1 + 1 + 3 + 1 + 1);  // dof, student, rates, the choice, the student again
+  const Json& teacher = folder->result("task-wsc-teacher");
+  double best = -1, best_at = 0;
+  for (const double rate : rates) {
+    const Json& tried = folder->result(fmt::format("task-wsc-teacher-lr{:g}", rate));
+    EXPECT_EQ(folder->find(fmt::format("task-wsc-teacher-lr{:g}", rate))
+                  ->settings["finetune"]["learning_rate"],
+              rate);
+    if (const double accuracy = tried["finetuned"]["acc"]; accuracy > best)
+      best = accuracy, best_at = rate;
+  }
+  EXPECT_EQ(teacher["learning_rate"], best_at);
+  EXPECT_EQ(teacher["finetuned"]["acc"], best);
+  EXPECT_EQ(teacher["tried"].size(), 3u);
+  EXPECT_EQ(folder->find("task-wsc-c4-fix-softmax-s1")->settings["finetune"]["learning_rate"],
+            best_at);
+  EXPECT_EQ(run().ran, 0);
+}
+
+// The small GPT-NeoX of the fixtures with the first tokens of wiki-mini's vocabulary.
+fs::path small_gpt_neox(const fs::path& folder) {
+  fs::copy(test::fixtures() / "gpt_neox", folder);
+  Json tokenizer = load_json(fs::path(DOFLA_SOURCE_DIR) / "assets/wiki-mini/tokenizer.json");
+  Json vocabulary, merges = Json::array();
+  for (const auto& [token, id] : tokenizer["model"]["vocab"].items())
+    if (id < 300) vocabulary[token] = id;
+  for (const Json& merge : tokenizer["model"]["merges"])
+    if (vocabulary.contains(merge[0].get<std::string>() + merge[1].get<std::string>()))
+      merges.push_back(merge);
+  tokenizer["model"]["vocab"] = std::move(vocabulary);
+  tokenizer["model"]["merges"] = std::move(merges);
+  write_whole(folder / "tokenizer.json", tokenizer.dump());
+  return folder;
+}
+
+// The suite of the paper's larger model, on a small one of its family: only sizes differ.
+TEST_F(Reproduce, ThePythiaSuiteRunsOnASmallGptNeoX) {
+  Suite pythia = read_suite(fs::path(DOFLA_SOURCE_DIR) / "examples/pythia-1b.json");
+  EXPECT_EQ(pythia.costs, std::vector<int64_t>{128});
+  EXPECT_EQ(pythia.dof.lambda, 0x1p-8);
+  EXPECT_EQ(pythia.length, 2048);
+  EXPECT_EQ(pythia.tasks->learning_rates,
+            (std::vector<double>{1e-7, 5e-7, 1e-6, 5e-6, 1e-5, 5e-5}));
+  const fs::path data = scratch.path() / "tasks";
+  test::write_task_files(data);
+  fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
+  pythia.teacher = small_gpt_neox(scratch.path() / "gpt_neox");
+  pythia.data = suite.data;
+  pythia.length = suite.length;
+  pythia.held_out = suite.held_out;
+  pythia.steps = pythia.batch = 2;
+  pythia.seeds = {1};
+  pythia.dof.samples = 32;
+  pythia.dof_sequences = 4;
+  pythia.timing = {8};
+  pythia.tasks->names = {"wsc"};
+  pythia.tasks->data = data;
+  suite = pythia;
+  const MatrixOutcome outcome = run();
+  EXPECT_THAT(outcome.failed, IsEmpty());
+  EXPECT_THAT(tables(outcome), HasSubstr("_neox with 3 layers of 4 heads"));
+  // The batch and the epochs are the paper's for Pythia-1B, the rate is the teacher's best.
+  const Json& settings = folder->find("task-wsc-c128-dof-softmax-s1")->settings["finetune"];
+  EXPECT_EQ(settings["batch"], 64);
+  EXPECT_EQ(settings["learning_rate"], folder->result("task-wsc-teacher")["learning_rate"]);
 }
 
 TEST_F(Reproduce, WhatDoesNotFitIsSaidBeforeAnythingRuns) {

@@ -71,7 +71,7 @@ TEST_F(SuiteTest, ReadsEveryField) {
   EXPECT_EQ(suite.tasks->train_limit, 6);
   EXPECT_EQ(suite.tasks->epochs, 1);
   EXPECT_EQ(suite.tasks->batch, 3);
-  EXPECT_EQ(suite.tasks->learning_rate, 0.125);
+  EXPECT_THAT(suite.tasks->learning_rates, ElementsAre(0.125));
   EXPECT_THAT(suite.timing, ElementsAre(16, 32));
 }
 
@@ -147,6 +147,12 @@ TEST_F(SuiteTest, DefectsOfInnerObjectsAreNamedByTheirPlace) {
   expect_refused(R"({"tasks": {"names": ["chess"]}})", {"tasks: names", "winogrande", "\"chess\""});
   expect_refused(R"({"tasks": {"names": ["wsc"], "limit": 0}})", {"tasks: limit", "0"});
   expect_refused(R"({"tasks": {"names": ["wsc"], "finetune": 1}})", {"tasks: finetune", "true or"});
+  expect_refused(R"({"tasks": {"names": ["wsc"], "learning_rate": -1}})",
+                 {"tasks: learning_rate", "-1"});
+  expect_refused(R"({"tasks": {"names": ["wsc"], "learning_rate": [1e-4, "x"]}})",
+                 {"tasks: learning_rate", "\"x\""});
+  expect_refused(R"({"tasks": {"names": ["wsc"], "learning_rate": [1e-4, 1e-4]}})",
+                 {"tasks: learning_rate", "stands there twice"});
 }
 
 TEST(SuiteExamples, AllOfThemAreSound) {

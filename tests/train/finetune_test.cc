@@ -176,6 +176,15 @@ TEST(PaperSettings, AreThereForEveryTask) {
     EXPECT_TRUE(options.batch == 64 || options.batch == 128);
   }
   EXPECT_EQ(paper_finetune_options("winogrande").learning_rate, 5e-4);
+  // Pythia-1B's: its own rates, and half the batch.
+  EXPECT_EQ(paper_finetune_options("piqa", "gpt_neox").learning_rate, 1e-5);
+  for (const Task& task : tasks()) {
+    const FinetuneOptions gpt2 = paper_finetune_options(task.name);
+    const FinetuneOptions pythia = paper_finetune_options(task.name, "gpt_neox");
+    EXPECT_EQ(2 * pythia.batch, gpt2.batch);
+    EXPECT_EQ(pythia.epochs, gpt2.epochs);
+    EXPECT_EQ(pythia.keep_best, gpt2.keep_best);
+  }
   test::expect_error([] { paper_finetune_options("squad"); }, {"squad"});
 }
 

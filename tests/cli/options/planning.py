@@ -184,6 +184,18 @@ def _():
     check("bound" in ask("plan", bound=True) and "bound" not in ask("plan"))
 
 
+@option("dof", "--errors")
+def _():
+    file = new_path("errors.json")
+    said = ask("dof", errors=True, out=file)
+    equal(said["ladder"], [8, 32, 128, 512])
+    check("ladder" not in ask("dof"))
+    check(all(e > 0 for layer in said["layers"] for head in layer["heads"]
+              for e in head["errors"]["gaussian"] + head["errors"]["leverage"]))
+    shown = answer("plan", file, "--bound")["bounds"][0]
+    equal(shown["errors"], said["layers"][0]["heads"][shown["head"]]["errors"])
+
+
 @option("plan", "--delta", "--t")
 def _():
     base = ask("plan", bound=True)["bound"]
