@@ -15,8 +15,7 @@ namespace dofla::cli {
 namespace {
 
 // The loss on the held-out windows with its sign turned; the worst there is where it is not finite.
-Judgement judge_by(const WindowSet& held_out, const Transformer& model,
-                   const Progress& progress) {
+Judgement judge_by(const WindowSet& held_out, const Transformer& model, const Progress& progress) {
   const auto tokens = static_cast<int64_t>(held_out.size()) * (held_out.length() - 1);
   try {
     return {-evaluate_next_token(model, each_of(held_out), tokens, progress).loss, {}};
@@ -36,8 +35,7 @@ void require_same_vocabulary(const Checkpoint& student, const Transformer& teach
 // How far the model that was kept is from its teacher on the held-out windows; nothing where a loss
 // is not finite.
 std::optional<Divergence> compare_with(const Transformer& teacher, const Transformer& model,
-                                       const WindowSet& held_out,
-                                       const Progress& progress) {
+                                       const WindowSet& held_out, const Progress& progress) {
   const auto tokens = static_cast<int64_t>(held_out.size()) * (held_out.length() - 1);
   try {
     return divergence_of(

@@ -38,7 +38,7 @@ class TextFiles {
   const std::string& name(size_t i) const { return files_[i].name; }
   TextKind kind(size_t i) const { return files_[i].kind; }
   Compression compression(size_t i) const { return files_[i].compression; }
-  ByteReader open(size_t i) const;  // from its beginning, decompressed
+  ByteReader open(size_t i) const;                      // from its beginning, decompressed
   std::shared_ptr<const OpenFile> raw(size_t i) const;  // as it lies on disk
 
  private:

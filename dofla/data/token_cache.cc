@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kMagic = "dofla.tk";
 constexpr int kFormat = 1;
-constexpr size_t kEnds = size_t{64} << 10;      // bytes at each end of a text file, for the name
-constexpr size_t kTail = 16 + kMagic.size();    // after the JSON
+constexpr size_t kEnds = size_t{64} << 10;    // bytes at each end of a text file, for the name
+constexpr size_t kTail = 16 + kMagic.size();  // after the JSON
 constexpr uint64_t kMostJson = uint64_t{1} << 28;
 // A file that was changed so shortly before may be changed again without its times showing it.
 constexpr int64_t kSettled = 2'000'000'000;  // nanoseconds
@@ -162,10 +162,10 @@ std::optional<TokenFileContents> TokenCache::find(std::string& defect) const {
     std::vector<uint64_t> hashes(ending.hashes.size() / sizeof(uint64_t));
     std::memcpy(hashes.data(), ending.hashes.data(), ending.hashes.size());
     const Json& skipped = ending.json.at("skipped");
-    return TokenFileContents{
-        std::make_shared<TokenStore>(ending.json.at("tokens").get<int64_t>(),
-                                     static_cast<size_t>(bytes_per_token_), std::move(hashes), file),
-        {skipped.at("count"), skipped.at("first")}};
+    return TokenFileContents{std::make_shared<TokenStore>(ending.json.at("tokens").get<int64_t>(),
+                                                          static_cast<size_t>(bytes_per_token_),
+                                                          std::move(hashes), file),
+                             {skipped.at("count"), skipped.at("first")}};
   } catch (const Error& found) {
     defect = found.what();
   } catch (const Json::exception&) {  // whole, and still not as we write it
@@ -189,12 +189,11 @@ std::string TokenCache::ending(std::span<const std::byte> hashes, int64_t tokens
                       {"settled", settled_[i] != 0},
                       {"hash", hash}});
   }
-  std::string ending =
-      Json({{"about", about_},
-            {"tokens", static_cast<uint64_t>(tokens)},
-            {"files", std::move(states)},
-            {"skipped", {{"count", skipped.count}, {"first", skipped.first}}}})
-          .dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string ending = Json({{"about", about_},
+                             {"tokens", static_cast<uint64_t>(tokens)},
+                             {"files", std::move(states)},
+                             {"skipped", {{"count", skipped.count}, {"first", skipped.first}}}})
+                           .dump(-1, ' ', true, Json::error_handler_t::replace);
   std::string checked(reinterpret_cast<const char*>(hashes.data()), hashes.size());
   const uint64_t tail[] = {ending.size(), hash_of(checked += ending)};
   return ending.append(reinterpret_cast<const char*>(tail), sizeof(tail)).append(kMagic);

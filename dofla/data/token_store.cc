@@ -37,10 +37,7 @@ TokenStore::TokenStore(int64_t count, size_t bytes_per_token, std::vector<uint64
 
 TokenStore::TokenStore(int64_t count, size_t bytes_per_token, std::vector<uint64_t> hashes,
                        std::shared_ptr<const OpenFile> file)
-    : count_(count),
-      width_(bytes_per_token),
-      hashes_(std::move(hashes)),
-      file_(std::move(file)) {}
+    : count_(count), width_(bytes_per_token), hashes_(std::move(hashes)), file_(std::move(file)) {}
 
 std::span<const std::byte> TokenStore::block(size_t i, std::vector<std::byte>& buffer) const {
   if (!file_) return blocks_[i];

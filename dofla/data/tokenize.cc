@@ -184,8 +184,8 @@ class Tokenizing {
   }
 
   void hand_on(std::span<const int64_t> ids) {
-    const int64_t room = (options_.most > 0 ? options_.most : std::numeric_limits<int64_t>::max()) -
-                         result_.tokens;
+    const int64_t room =
+        (options_.most > 0 ? options_.most : std::numeric_limits<int64_t>::max()) - result_.tokens;
     ids = ids.first(std::min(ids.size(), static_cast<size_t>(room)));
     if (ids.empty()) return;
     take_(ids);

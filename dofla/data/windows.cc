@@ -75,7 +75,8 @@ std::string WindowSet::fingerprint() const {
   }
   TokenIds some(size_t{32} << 10);
   for (int64_t done = 0; done < total;) {
-    const std::span part(some.data(), static_cast<size_t>(std::min(total - done, std::ssize(some))));
+    const std::span part(some.data(),
+                         static_cast<size_t>(std::min(total - done, std::ssize(some))));
     tokens_->read(static_cast<int64_t>(first_) * length_ + done, part);
     for (const int64_t id : part) print.add(static_cast<uint64_t>(id));
     done += std::ssize(part);

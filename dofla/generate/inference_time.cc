@@ -12,8 +12,7 @@ void TokenTime::keep_faster(const TokenTime& other) {
   decode = std::min(decode, other.decode);
 }
 
-TokenTime time_inference(const Transformer& model, const WindowSet& text,
-                         int64_t length) {
+TokenTime time_inference(const Transformer& model, const WindowSet& text, int64_t length) {
   constexpr int64_t kDecoded = 32;
   require(!text.empty() && length >= 2, "time inference: {} tokens of {} sequences", length,
           text.size());

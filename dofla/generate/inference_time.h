@@ -20,7 +20,6 @@ struct TokenTime {
 // One round over a sequence of `length` tokens, made of the text, over and over where it is short:
 // reads all but the last few at once and generates as many as were left out; of a short sequence
 // that is half.
-TokenTime time_inference(const Transformer& model, const WindowSet& text,
-                         int64_t length);
+TokenTime time_inference(const Transformer& model, const WindowSet& text, int64_t length);
 
 }  // namespace dofla

@@ -159,8 +159,7 @@ std::vector<int64_t> ladder_around(int64_t cost) {
   return ladder;
 }
 
-SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
-                                     const WindowSet& text,
+SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowSet& text,
                                      const SensitivityOptions& options, const Device& device,
                                      const Progress& progress) {
   const ModelConfig& config = checkpoint.config();
@@ -207,9 +206,8 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
 }
 
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, Coordinates coordinates,
-                                     const WindowSet& text,
-                                     const SensitivityOptions& options, const Device& device,
-                                     const Progress& progress) {
+                                     const WindowSet& text, const SensitivityOptions& options,
+                                     const Device& device, const Progress& progress) {
   const size_t count = std::min(static_cast<size_t>(kDofSequences), text.size());
   const CoordinateSet chosen = measure_coordinates(
       Transformer(checkpoint, device), text.slice(0, count).all(), coordinates, progress);

@@ -40,16 +40,14 @@ std::vector<int64_t> key_ladder_around(int64_t keys, const ExactKeys& kind, int6
 // Throws Error if there are fewer windows than asked for or they are too short for the key ladder,
 // or if the memory does not buy the least, and std::invalid_argument on options that
 // make no sense.
-SensitivityTable measure_sensitivity(const Checkpoint& checkpoint,
-                                     const WindowSet& text,
+SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowSet& text,
                                      const SensitivityOptions& options, const Device& device = {},
                                      const Progress& progress = {});
 
 // The same in these coordinates, which are chosen by the first windows of the text, as distill
 // does.
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, Coordinates coordinates,
-                                     const WindowSet& text,
-                                     const SensitivityOptions& options, const Device& device = {},
-                                     const Progress& progress = {});
+                                     const WindowSet& text, const SensitivityOptions& options,
+                                     const Device& device = {}, const Progress& progress = {});
 
 }  // namespace dofla

@@ -21,8 +21,7 @@ uint32_t checksum_of_zstd(std::string_view text) {
   ZSTD_CCtx* context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
   std::string frame(ZSTD_compressBound(text.size()), '\0');
-  const size_t size =
-      ZSTD_compress2(context, frame.data(), frame.size(), text.data(), text.size());
+  const size_t size = ZSTD_compress2(context, frame.data(), frame.size(), text.data(), text.size());
   ZSTD_freeCCtx(context);
   EXPECT_FALSE(ZSTD_isError(size));
   uint32_t checksum = 0;

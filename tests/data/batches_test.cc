@@ -136,7 +136,8 @@ TEST(ShuffledPlace, SeedsAndPassesHaveOrdersOfTheirOwn) {
   constexpr int64_t kCount = int64_t{1} << 40;
   std::set<int64_t> found;
   for (uint64_t seed = 0; seed < 10; ++seed)
-    for (int64_t pass = 0; pass < 10; ++pass) found.insert(shuffled_place(12345, kCount, seed, pass));
+    for (int64_t pass = 0; pass < 10; ++pass)
+      found.insert(shuffled_place(12345, kCount, seed, pass));
   EXPECT_EQ(found.size(), 100u);
 }
 

@@ -134,9 +134,8 @@ TEST_F(TokenCaches, TextThatChangesWhileItIsReadIsNotKept) {
   change_middle(text);
   TokenWriter writer(1000, now.file());
   writer.append(TokenIds{1, 2, 3});
-  EXPECT_FALSE(writer.keep([&](std::span<const std::byte> hashes) {
-    return now.ending(hashes, 3, 1, {});
-  }));
+  EXPECT_FALSE(
+      writer.keep([&](std::span<const std::byte> hashes) { return now.ending(hashes, 3, 1, {}); }));
   EXPECT_NE(writer.not_kept().find("a.txt: was written to while it was read"), std::string::npos);
   EXPECT_EQ(writer.store()->count(), 3);
   EXPECT_TRUE(fs::is_empty(scratch.path() / "cache"));
@@ -157,8 +156,8 @@ TEST_F(TokenCaches, ATruncatedFileIsRefused) {
   const TokenCache now = cache({text});
   keep(now);
   const std::string whole = read_text(now.file());
-  for (const size_t size : {size_t{0}, size_t{10}, size_t{24}, size_t{65'536}, whole.size() / 2,
-                            whole.size() - 1}) {
+  for (const size_t size :
+       {size_t{0}, size_t{10}, size_t{24}, size_t{65'536}, whole.size() / 2, whole.size() - 1}) {
     write_whole(now.file(), whole.substr(0, size));
     const std::string said = found(now);
     EXPECT_NE(said.find(".tokens: truncated"), std::string::npos) << size << ": " << said;

@@ -16,7 +16,7 @@ namespace dofla {
 namespace {
 
 constexpr int64_t kSmall = 1000, kLarge = 100'000;  // vocabularies of 2 and of 4 bytes a token
-constexpr int64_t kTokens = 200'001;  // several blocks of either, and a part of one
+constexpr int64_t kTokens = 200'001;                // several blocks of either, and a part of one
 
 TokenIds some_ids(int64_t vocabulary) {
   Random random(static_cast<uint64_t>(vocabulary));

@@ -78,8 +78,7 @@ TEST_F(Tokenize, AnyNumberOfThreadsGivesTheSameTokens) {
   const fs::path file = many_documents(700, expected);
   for (const int threads : {1, 2, 3, 8})
     for (const size_t ahead : {size_t{1}, size_t{200'000}, size_t{2} << 20})
-      EXPECT_EQ(tokens({file}, {.end_of_text = kEnd, .threads = threads, .ahead = ahead}),
-                expected)
+      EXPECT_EQ(tokens({file}, {.end_of_text = kEnd, .threads = threads, .ahead = ahead}), expected)
           << threads << " " << ahead;
 }
 
@@ -151,8 +150,9 @@ TEST_F(Tokenize, StopsWhenAsked) {
   const fs::path file = many_documents(300, expected);
   const std::atomic<bool> stop = true;
   const Progress progress([](const ProgressUpdate&) {}, &stop);
-  EXPECT_THROW(tokenize({file}, letters, {.end_of_text = kEnd, .vocabulary = 100, .threads = 2},
-                        [](std::span<const int64_t>) {}, progress),
+  EXPECT_THROW(tokenize(
+                   {file}, letters, {.end_of_text = kEnd, .vocabulary = 100, .threads = 2},
+                   [](std::span<const int64_t>) {}, progress),
                Cancelled);
 }
 
@@ -172,10 +172,10 @@ TEST_F(Tokenize, HoldsNoMoreOfALongTextThanOfAShortOne) {
       if (first.exchange(false)) std::this_thread::sleep_for(std::chrono::milliseconds(200));
       return letters(text);
     };
-    const Tokenized done = tokenize(
-        {scratch.path() / "long.jsonl"}, slow_at_first,
-        {.end_of_text = kEnd, .vocabulary = 100, .threads = 2, .ahead = kAhead},
-        [](std::span<const int64_t>) {});
+    const Tokenized done =
+        tokenize({scratch.path() / "long.jsonl"}, slow_at_first,
+                 {.end_of_text = kEnd, .vocabulary = 100, .threads = 2, .ahead = kAhead},
+                 [](std::span<const int64_t>) {});
     EXPECT_EQ(done.tokens, documents * static_cast<int64_t>(kDocument + 1) - 1);
     EXPECT_GT(done.most_bytes_ahead, kAhead);
     EXPECT_LT(done.most_bytes_ahead, 2 * kAhead + 2 * (size_t{64} << 10));

@@ -71,7 +71,8 @@ TEST(WindowSet, ALongTextIsNotReadForItsFingerprint) {
     const size_t blocks = 2 * kManyTokens / TokenStore::kBlock + 1;
     std::vector<uint64_t> hashes(blocks, 1);
     hashes[blocks / 2] = hash;
-    return std::make_shared<TokenStore>(kManyTokens, 2, hashes, std::vector<std::vector<std::byte>>());
+    return std::make_shared<TokenStore>(kManyTokens, 2, hashes,
+                                        std::vector<std::vector<std::byte>>());
   };
   const WindowSet one(store(1), 1000), same(store(1), 1000), other(store(2), 1000);
   EXPECT_EQ(one.fingerprint(), same.fingerprint());

@@ -4,8 +4,8 @@
 
 #include "dofla/checkpoint/hf_config.h"
 #include "dofla/data/batches.h"
-#include "dofla/data/tokenize.h"
 #include "dofla/data/tasks/task.h"
+#include "dofla/data/tokenize.h"
 
 namespace dofla {
 

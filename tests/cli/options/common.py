@@ -3,7 +3,7 @@
 import json
 import re
 
-from dofla import answer, run, sentences, text_file, write
+from dofla import answer, new_path, run, sentences, text_file, write
 from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
@@ -57,6 +57,22 @@ for name in COMMANDS[1:]:
     register_common(name)
 
 
+def keeps_tokens(command, **more):
+    """The second of two equal runs finds the tokens of the first, and says the same."""
+    folder = new_path("tokens")
+    # A run of few tokens makes them each time: `more` asks for as many as there are.
+    def again():
+        out = {"out": new_path()} if command in ("distill", "finetune", "reproduce") else {}
+        said, remarks = run(*plain(command, token_cache=folder, **more, **out), "--json")
+        untimed = json.loads(said, object_hook=lambda x: {k: v for k, v in x.items() if "second" not in k})
+        return untimed, remarks
+
+    (first, kept), (second, found) = again(), again()
+    check(first == second, "says another thing")
+    check("kept for the next run" in kept and "made by an earlier run" in found, kept + found)
+    equal([path.suffix for path in folder.iterdir()], [".tokens"])
+
+
 def register_text(command, windows):
     """--data, --ids and so on; windows(answer) is the number of windows and their length."""
     def data():
@@ -90,6 +106,7 @@ def register_text(command, windows):
         check("1 bad line" in run(*plain(command, data=bad, skip_bad_lines=True))[1])
 
     option(command, "--skip-bad-lines")(skip_bad_lines)
+    option(command, "--token-cache")(lambda: keeps_tokens(command, sequences=10**6))
     option(command, "--data")(data)
     option(command, "--ids")(ids)
     option(command, "--length")(length)

@@ -4,6 +4,7 @@ import json
 
 from dofla import new_path, task_folder, text_file, write
 from options.checks import check, equal, option
+from options.common import keeps_tokens
 from options.runs import ask
 
 
@@ -32,6 +33,11 @@ def _():
 @option("compare", "--windows")
 def _():
     equal([compared(windows=n)["texts"][0]["windows"] for n in (2, 5)], [2, 5])
+
+
+@option("compare", "--token-cache")
+def _():
+    keeps_tokens("compare", windows=10**6)
 
 
 @option("compare", "--suite")

@@ -6,6 +6,7 @@ import re
 import dofla
 from dofla import MODEL, answer, new_path, run, task_folder, text_file, write
 from options.checks import check, equal, option
+from options.common import keeps_tokens
 from options.runs import ask, plain, suite
 
 
@@ -232,6 +233,11 @@ def _():
     out = new_path()
     ask("reproduce", out=out, data=text_file(20, 5))
     check("text-20-5.txt;" in (out / "tables.md").read_text())
+
+
+@option("reproduce", "--token-cache")
+def _():
+    keeps_tokens("reproduce")
 
 
 @option("reproduce", "--task-data")
