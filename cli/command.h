@@ -12,14 +12,17 @@
 
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/progress.h"
+#include "dofla/distributed/group.h"
 #include "dofla/model/transformer.h"
 #include "dofla/pipeline/text.h"
 
 namespace dofla::cli {
 
 struct Command {
-  const CLI::App* app;        // its subcommand: parsed() says whether the user asked for it
-  std::function<void()> run;  // throws on failure; main.cc turns that into one line
+  const CLI::App* app;  // its subcommand: parsed() says whether the user asked for it
+  // One of them. Throws on failure; main.cc turns that into one line.
+  std::function<void()> run = {};                      // in one process
+  std::function<void(const Group& group)> share = {};  // with any number of ranks
 };
 
 Command add_inspect(CLI::App& program);

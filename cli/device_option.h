@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "dofla/core/device.h"
+#include "dofla/distributed/group.h"
 
 namespace dofla::cli {
 
@@ -18,8 +19,9 @@ class DeviceOption {
         ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   }
 
-  // Throws Error saying what to change where the device that was asked for is not to be had.
-  Device get() const { return Device::from_name(name_); }
+  // Ranks on one machine take its GPUs by turns. Throws Error saying what to change where the
+  // device that was asked for is not to be had.
+  Device get(const Group& group = {}) const { return Device::from_name(name_, group.local_rank()); }
 
  private:
   std::string name_ = "auto";

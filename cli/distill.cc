@@ -51,8 +51,9 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
     ProgressBar bar(stop);
     const DistillText text = read_text(options, checkpoint, bar.progress());
     if (options.dry_run) return estimate(options, checkpoint, text, job);
-    result = distill(checkpoint, text, job, options.training.logged(bar.progress()));
+    result = distill(checkpoint, text, job, options.training.logged(job.group, bar.progress()));
   }
+  if (!job.group.is_first()) return;
   write_student(options.training.out(), checkpoint, result, provenance(options.text.files()));
   fs::remove(job.checkpoint);
   const double seconds =
@@ -70,15 +71,17 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
                                           : ""));
 }
 
-void run(const DistillArguments& options) {
+void run(const DistillArguments& options, const Group& group) {
   const Checkpoint checkpoint(options.model.folder());
   if (is_linear(checkpoint))
     fail("{}: is a linear-attention model already; distil its teacher",
          checkpoint.folder().string());
-  const DistillOptions job = from_arguments([&] { return make_job(options); });
+  DistillOptions job = from_arguments([&] { return make_job(options); });
+  job.device = options.device.get(group);
+  job.group = group;
   if (options.dry_run) return run(options, checkpoint, job, nullptr);
   options.training.guard(
-      [&](const std::atomic<bool>* stop) { run(options, checkpoint, job, stop); });
+      group, [&](const std::atomic<bool>* stop) { run(options, checkpoint, job, stop); });
 }
 
 }  // namespace
@@ -106,7 +109,9 @@ Command add_distill(CLI::App& program) {
       "training, the\n"
       "run is kept in DIR.training: after an interruption of any kind, --resume with the same\n"
       "options goes on, on the device that it began on, and ends in the same features.\n\n"
-      "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n\n"
+      "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n"
+      "  mpirun -n 4 dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out "
+      "gpt2-linear\n\n"
       "JSON:\n  {\"teacher_loss\", \"student_loss\", \"kl\", \"same_top\", \"dims\", "
       "\"state_bytes\",\n"
       "   \"steps\", \"skipped_steps\", \"seconds\", \"tokens_per_second\", "
@@ -115,7 +120,7 @@ Command add_distill(CLI::App& program) {
       "   compare}; losses in nats a token on "
       "held-out text,\n"
       "   tokens_per_second of training, controls as in dofla evaluate");
-  return {app, [options] { run(*options); }};
+  return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 
 }  // namespace dofla::cli

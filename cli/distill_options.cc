@@ -172,7 +172,6 @@ DistillOptions make_job(const DistillArguments& options) {
   job.keep_count = options.keep.count();
   job.recipe = make_recipe(recipe);
   job.batch = options.batch;
-  job.device = options.device.get();
   require_sound(job);
   return job;
 }

@@ -45,8 +45,8 @@ std::string table_text(const DofTable& table) {
   return text;
 }
 
-void run(const DofArguments& options) {
-  if (!options.out.empty()) prepare_place(options.out);
+void run(const DofArguments& options, const Group& group) {
+  if (!options.out.empty() && group.is_first()) prepare_place(options.out);
   const Checkpoint checkpoint(options.model.folder());
   DofOptions dof = options.dof;
   dof.lambda = options.lambda.value().value_or(dof.lambda);
@@ -57,8 +57,9 @@ void run(const DofArguments& options) {
     std::vector<TokenIds> sequences;
     for (TokenIds sequence; text.next(sequence);) sequences.push_back(sequence);
     table = measure_dof(checkpoint, options.coordinates, sequences, dof, options.seed,
-                        options.device.get(), bar.progress());
+                        options.device.get(group), bar.progress(), group);
   }
+  if (!group.is_first()) return;
   checkpoint.require_unchanged();
   const Json summary = dof_summary(table);
   if (!options.out.empty()) save_dof_table(options.out, table);
@@ -117,7 +118,7 @@ Command add_dof(CLI::App& program) {
       "   and with --errors \"ladder\": [M], and of every head \"errors\": {\"gaussian\": [error "
       "for\n"
       "   each M], \"leverage\", \"largest_score\"}");
-  return {app, [options] { run(*options); }};
+  return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 
 }  // namespace dofla::cli

@@ -16,6 +16,7 @@
 #include "cli/progress_bar.h"
 #include "cli/usage_error.h"
 #include "dofla/core/error.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/fidelity/compare.h"
 #include "dofla/fidelity/fidelity_json.h"
 #include "dofla/linear/linear_model.h"
@@ -49,9 +50,11 @@ OrderedJson to_json(const NextTokenLoss& result) {
 }
 
 // With a teacher: the student's loss and how much of the teacher is in it.
-void run_beside_teacher(const EvaluateArguments& options) {
+void run_beside_teacher(const EvaluateArguments& options, const Group& group) {
   const Checkpoint checkpoint(options.model.folder()), teacher_checkpoint(options.teacher);
-  const Device device = options.device.get();
+  require_same_weights(group, checkpoint);
+  require_same_weights(group, teacher_checkpoint);
+  const Device device = options.device.get(group);
   Transformer student = load_model(checkpoint, device);
   Transformer teacher = load_model(teacher_checkpoint, device);
   const FeatureSet features = is_linear(checkpoint) ? load_features(checkpoint) : FeatureSet();
@@ -60,14 +63,15 @@ void run_beside_teacher(const EvaluateArguments& options) {
   {
     ProgressBar bar;
     const Windows text = options.text.open(checkpoint, bar.progress());
-    compared =
-        compare(teacher, {&student}, text.next, text.predicted_tokens, bar.progress()).front();
+    compared = compare(teacher, {&student}, text.next, text.predicted_tokens, bar.progress(), group)
+                   .front();
     if (is_linear(checkpoint)) {
       text.rewind();
       controls = evaluate_controls(student, teacher, features, text.next, text.predicted_tokens,
-                                   bar.progress());
+                                   bar.progress(), group);
     }
   }
+  if (!group.is_first()) return;
   checkpoint.require_unchanged();
   teacher_checkpoint.require_unchanged();
   const Divergence result = divergence_of(compared.windows);
@@ -92,8 +96,9 @@ void run_beside_teacher(const EvaluateArguments& options) {
 }
 
 // The model, or its attention cut to the exact keys that were asked for.
-Transformer load(const Checkpoint& checkpoint, const EvaluateArguments& options) {
-  const Device device = options.device.get();
+Transformer load(const Checkpoint& checkpoint, const EvaluateArguments& options,
+                 const Group& group) {
+  const Device device = options.device.get(group);
   const std::optional<ExactKeys> exact = options.exact.value();
   if (!exact) return load_model(checkpoint, device);
   if (is_linear(checkpoint))
@@ -104,7 +109,12 @@ Transformer load(const Checkpoint& checkpoint, const EvaluateArguments& options)
                            device);
 }
 
-void run(const EvaluateArguments& options) {
+void run(const EvaluateArguments& options, const Group& group) {
+  if (!group.alone() &&
+      (options.tasks.given() || options.last_words.given() || options.recall.given()))
+    throw UsageError(
+        fmt::format("questions are answered by one process, and {} were started: leave mpirun out",
+                    group.size()));
   if (options.tasks.given())
     return options.tasks.run(options.model.folder(), options.device.get(), options.json);
   if (options.last_words.given())
@@ -112,18 +122,20 @@ void run(const EvaluateArguments& options) {
   if (options.recall.given())
     return options.recall.run(options.model.folder(), options.teacher, options.device.get(),
                               options.text, options.json);
-  if (!options.teacher.empty()) return run_beside_teacher(options);
+  if (!options.teacher.empty()) return run_beside_teacher(options, group);
   const Checkpoint checkpoint(options.model.folder());
-  const Transformer model = load(checkpoint, options);
+  require_same_weights(group, checkpoint);
+  const Transformer model = load(checkpoint, options, group);
   NextTokenLoss result;
   double seconds = 0;
   {
     ProgressBar bar;
     const Windows text = options.text.open(checkpoint, bar.progress());
     const auto start = std::chrono::steady_clock::now();
-    result = evaluate_next_token(model, text.next, text.predicted_tokens, bar.progress());
+    result = evaluate_next_token(model, text.next, text.predicted_tokens, bar.progress(), group);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
+  if (!group.is_first()) return;
   checkpoint.require_unchanged();
   if (options.json) return print_json(to_json(result));
   print(
@@ -204,7 +216,7 @@ Command add_evaluate(CLI::App& program) {
       "  \"induction\": [{\"distance\", \"accuracy\", \"chance\"}]}, where exact and\n"
       "  confused count questions; with --teacher also \"teacher_exact\", \"teacher_confused\",\n"
       "  \"teacher_accuracy\". A loss that is not finite is an error.");
-  return {app, [options] { run(*options); }};
+  return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 
 }  // namespace dofla::cli

@@ -18,10 +18,11 @@ struct Options {
   FinetuneText text;
 };
 
-void run(const Options& options) {
-  options.all.training.guard([&](const std::atomic<bool>* stop) {
+void run(const Options& options, const Group& group) {
+  options.all.training.guard(group, [&](const std::atomic<bool>* stop) {
     FinetuneArguments arguments = options.all;
     arguments.stop = stop;
+    arguments.group = group;
     if (options.task.given())
       options.task.run(arguments);
     else
@@ -82,7 +83,8 @@ FinetuneOptions FinetuneArguments::complete(const FinetuneOptions& otherwise) co
   full.feature_rate = feature_rate.value_or(otherwise.feature_rate);
   full.keep_best = otherwise.keep_best;
   full.checkpoint_every = otherwise.checkpoint_every;
-  full.part_tokens = part_tokens_for(device.get());
+  full.part_tokens = part_tokens_for(device.get(group));
+  full.group = group;
   training.set(full);
   full.recompute = training.recompute();
   return full;
@@ -108,9 +110,16 @@ Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoin
   Finetuned tuned;
   {
     ProgressBar bar(arguments.stop);
-    tuned.result = finetune(model, lessons, job, make_judge(bar.progress()),
-                            arguments.training.logged(bar.progress()));
+    // Ranks stop together, between two steps.
+    const Progress judged = job.group.alone()
+                                ? bar.progress()
+                                : Progress([shown = bar.progress()](const ProgressUpdate& update) {
+                                    shown.tell(update);
+                                  });
+    tuned.result = finetune(model, lessons, job, make_judge(judged),
+                            arguments.training.logged(job.group, bar.progress()));
   }
+  if (!job.group.is_first()) return tuned;
   NewFolder out(arguments.training.out());
   tuned.result.run.update(provenance(data));
   write_trained_model(out.path(), checkpoint, model, tuned.result.run);
@@ -179,7 +188,7 @@ Command add_finetune(CLI::App& program) {
       "   \"held_out_windows\", \"steps\", \"skipped_steps\", \"before\": {\"held_out_loss\"},\n"
       "   \"epochs\": [{\"loss\", \"held_out_loss\"}], \"kept\", \"seconds\"}, with --teacher\n"
       "   also \"fidelity\": as a text of dofla compare");
-  return {app, [options] { run(*options); }};
+  return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 
 }  // namespace dofla::cli

@@ -23,6 +23,7 @@ struct FinetuneArguments {
   FinetuneOptions job;
   bool json = false;
   const std::atomic<bool>* stop = nullptr;  // TrainingRun::guard
+  Group group = {};
 
   // The options as given, and where they are not those of `otherwise`.
   FinetuneOptions complete(const FinetuneOptions& otherwise) const;

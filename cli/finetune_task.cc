@@ -84,7 +84,7 @@ void FinetuneTask::run(const FinetuneArguments& arguments) const {
   const std::vector<Question> to_judge = read(task.evaluated, evaluate_limit_);
   const Checkpoint checkpoint(arguments.model.folder());
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  Transformer model = load_model(checkpoint, arguments.device.get(), DType::kF32);
+  Transformer model = load_model(checkpoint, arguments.device.get(arguments.group), DType::kF32);
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   const Questions train = {task.trained, encode_questions(to_train, encode, model.config())};
   const Questions judged = {task.evaluated, encode_questions(to_judge, encode, model.config())};

@@ -4,6 +4,7 @@
 #include "cli/finetune.h"
 #include "cli/progress_bar.h"
 #include "dofla/core/error.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/evaluate/next_token.h"
 #include "dofla/fidelity/compare.h"
 #include "dofla/fidelity/fidelity_json.h"
@@ -15,10 +16,11 @@ namespace dofla::cli {
 namespace {
 
 // The loss on the held-out windows with its sign turned; the worst there is where it is not finite.
-Judgement judge_by(const WindowSet& held_out, const Transformer& model, const Progress& progress) {
+Judgement judge_by(const WindowSet& held_out, const Transformer& model, const Progress& progress,
+                   const Group& group) {
   const auto tokens = static_cast<int64_t>(held_out.size()) * (held_out.length() - 1);
   try {
-    return {-evaluate_next_token(model, each_of(held_out), tokens, progress).loss, {}};
+    return {-evaluate_next_token(model, each_of(held_out), tokens, progress, group).loss, {}};
   } catch (const NotFinite&) {
     return {-std::numeric_limits<double>::infinity(), {}};
   }
@@ -35,11 +37,12 @@ void require_same_vocabulary(const Checkpoint& student, const Transformer& teach
 // How far the model that was kept is from its teacher on the held-out windows; nothing where a loss
 // is not finite.
 std::optional<Divergence> compare_with(const Transformer& teacher, const Transformer& model,
-                                       const WindowSet& held_out, const Progress& progress) {
+                                       const WindowSet& held_out, const Progress& progress,
+                                       const Group& group) {
   const auto tokens = static_cast<int64_t>(held_out.size()) * (held_out.length() - 1);
   try {
     return divergence_of(
-        compare(teacher, {&model}, each_of(held_out), tokens, progress).front().windows);
+        compare(teacher, {&model}, each_of(held_out), tokens, progress, group).front().windows);
   } catch (const NotFinite&) {
     return std::nullopt;
   }
@@ -115,13 +118,14 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   job.run = {{"sequence_length", text.train.length()},
              {"held_out_windows", text.held_out.size()},
              {"held_out", fingerprint_of(text.held_out)}};
-  const Device device = arguments.device.get();
+  const Device device = arguments.device.get(arguments.group);
   std::optional<Checkpoint> teacher_checkpoint;
   std::optional<Transformer> teacher;
   if (!teacher_.empty()) {
     teacher_checkpoint.emplace(teacher_);
     teacher.emplace(load_model(*teacher_checkpoint, device));
     require_same_vocabulary(checkpoint, *teacher, teacher_);
+    require_same_weights(arguments.group, *teacher_checkpoint);
     job.run["teacher"] = teacher_;
   }
   Transformer model = load_model(checkpoint, device, DType::kF32);
@@ -130,7 +134,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   const MakeJudge judge = [&](const Progress& progress) {
     return [&, progress](const Transformer& now) {
       if (teacher_checkpoint) teacher_checkpoint->require_unchanged();
-      return judge_by(text.held_out, now, progress);
+      return judge_by(text.held_out, now, progress, arguments.group);
     };
   };
   const Finetuned tuned = finetune_and_write(arguments, checkpoint, model,
@@ -139,7 +143,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   std::optional<Divergence> divergence;
   if (teacher) {
     ProgressBar bar;
-    divergence = compare_with(*teacher, model, text.held_out, bar.progress());
+    divergence = compare_with(*teacher, model, text.held_out, bar.progress(), arguments.group);
   }
   if (arguments.json) {
     OrderedJson json = to_json(text, tuned);

@@ -42,7 +42,7 @@ void handle(int number) {
 void handle_signals() {
   sigset_t awaited;
   sigemptyset(&awaited);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction before = {};
     ::sigaction(number, nullptr, &before);
     if (before.sa_handler != SIG_IGN) sigaddset(&awaited, number);

@@ -1,5 +1,5 @@
-// What the program does when SIGINT, SIGTERM or SIGHUP asks it to leave: at once, unless a command
-// has something to finish first.
+// What the program does when SIGINT, SIGTERM, SIGHUP or SIGUSR1, which schedulers send before time
+// is up, asks it to leave: at once, unless a command has something to finish first.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,14 @@
 // dofla: one binary, one subcommand a stage. Everything that goes wrong ends here, as one line on
-// standard error: exit 1, 2 when the command line itself is wrong, 128 + N after signal N.
+// standard error: exit 1, 2 when the command line itself is wrong, 128 + N after signal N. Of
+// several ranks the first one does the talking, the others are heard if they fail alone.
+#include <chrono>
 #include <csignal>
 #include <new>
 #include <optional>
+#include <thread>
 
 #include "cli/bus_error.h"
+#include "cli/host.h"
 #include "cli/interruption.h"
 #include "cli/invocation.h"
 #include "cli/output.h"
@@ -23,12 +27,30 @@ std::string invoked_name(const CLI::App& program) {
   return chosen.empty() ? "dofla" : "dofla " + chosen.front()->get_name();
 }
 
-void complain(std::string_view message) {
-  remark("dofla: " + one_line(message));
+// What most goes wrong on all ranks at once: the first one says it and ends all, and has this long
+// to do so before another one speaks.
+void let_the_first_rank_speak(const Group& group) {
+  if (!group.is_first()) std::this_thread::sleep_for(std::chrono::seconds(3));
+}
+
+void complain(const Group& group, std::string_view message) {
+  let_the_first_rank_speak(group);
+  const std::string rank = group.alone() ? "" : fmt::format("rank {}: ", group.rank());
+  fmt::print(stderr, "dofla: {}{}\n", rank, one_line(message));
+}
+
+// Ends the program on all ranks.
+int leave(const Group& group, int exit_code) {
+  if (group.alone() || exit_code == 0) {
+    group.leave();
+    return exit_code;
+  }
+  let_the_first_rank_speak(group);
+  group.abort(exit_code);
 }
 
 // Reads the command line. An exit code if that is all there is to do.
-std::optional<int> parse(CLI::App& program, int argc, char** argv) {
+std::optional<int> parse(CLI::App& program, const Group& group, int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -38,29 +60,59 @@ std::optional<int> parse(CLI::App& program, int argc, char** argv) {
     print(std::string(version_text.what()) + "\n");
     return 0;
   } catch (const CLI::ExtrasError&) {
-    complain(fmt::format("{}: no such {} (see {} --help)", program.remaining(true).front(),
-                         program.get_subcommands().empty() ? "command" : "argument",
-                         invoked_name(program)));
+    complain(group, fmt::format("{}: no such {} (see {} --help)", program.remaining(true).front(),
+                                program.get_subcommands().empty() ? "command" : "argument",
+                                invoked_name(program)));
     return kWrongUsage;
   } catch (const CLI::ParseError& error) {
-    complain(fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
+    complain(group, fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
     return kWrongUsage;
   }
   if (!program.get_subcommands().empty()) return std::nullopt;
-  fmt::print(stderr, "{}", program.help());
+  if (group.is_first()) fmt::print(stderr, "{}", program.help());
   return kWrongUsage;
 }
 
-int run(int argc, char** argv) {
+int run(const Group& group, int argc, char** argv) {
+  const Host silent = {.print = [](std::string_view) {},
+                       .remark = [](std::string_view) {},
+                       .command_line = command_line()};
+  std::optional<Hosted> hosted;
+  if (!group.is_first()) hosted.emplace(silent);
   Program program;
-  if (const std::optional<int> exit_code = parse(program.app(), argc, argv)) return *exit_code;
+  if (const std::optional<int> exit_code = parse(program.app(), group, argc, argv))
+    return *exit_code;
   try {
-    program.run();
+    program.run(group);
   } catch (const UsageError& error) {
-    complain(fmt::format("{} (see {} --help)", error.what(), invoked_name(program.app())));
+    complain(group, fmt::format("{} (see {} --help)", error.what(), invoked_name(program.app())));
     return kWrongUsage;
   }
   return 0;
+}
+
+int run_and_explain(const Group& group, int argc, char** argv) {
+  try {
+    return run(group, argc, argv);
+  } catch (const Cancelled&) {
+    return interrupted_exit_code();  // the command has said what there is to say
+  } catch (const std::bad_alloc&) {
+    complain(group, "out of memory");
+  } catch (const std::exception& error) {
+    complain(group, error.what());
+  }
+  return kFailed;
+}
+
+int run_as_rank(int argc, char** argv) {
+  Group group;
+  try {
+    group = Group::launched();
+  } catch (const std::exception& error) {
+    complain(group, error.what());
+    return kFailed;
+  }
+  return leave(group, run_and_explain(group, argc, argv));
 }
 
 }  // namespace
@@ -71,14 +123,5 @@ int main(int argc, char** argv) {
   dofla::cli::handle_signals();
   dofla::cli::explain_bus_errors();
   dofla::cli::remember_command_line(argc, argv);
-  try {
-    return dofla::cli::run(argc, argv);
-  } catch (const dofla::Cancelled&) {
-    return dofla::cli::interrupted_exit_code();  // the command has said what there is to say
-  } catch (const std::bad_alloc&) {
-    dofla::cli::complain("out of memory");
-  } catch (const std::exception& error) {
-    dofla::cli::complain(error.what());
-  }
-  return dofla::cli::kFailed;
+  return dofla::cli::run_as_rank(argc, argv);
 }

@@ -1,12 +1,16 @@
 #include "cli/program.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 #include <omp.h>
 
+#include "cli/invocation.h"
 #include "cli/usage_error.h"
 #include "dofla/core/version.h"
+#include "dofla/distributed/agreement.h"
+#include "dofla/distributed/placement.h"
 
 namespace dofla::cli {
 namespace {
@@ -47,7 +51,7 @@ Program::Program()
           "needs,\nand turn a softmax transformer into a linear one.",
           "dofla") {
   describe(app_);
-  app_.add_option("--threads", threads_, "threads to use (left out: one a core)")
+  app_.add_option("--threads", threads_, "threads to use (left out: one a core, of ranks together)")
       ->type_name("N")
       ->check(whole_between(1, 4096));
   commands_ = {add_inspect(app_),  add_tokenize(app_), add_dof(app_),      add_sensitivity(app_),
@@ -57,10 +61,22 @@ Program::Program()
   for (CLI::App* command : app_.get_subcommands({})) command->group("Commands");
 }
 
-void Program::run() {
-  if (threads_ > 0) omp_set_num_threads(threads_);
+void Program::run(const Group& group) {
   for (const Command& command : commands_)
-    if (command.app->parsed()) command.run();
+    if (command.app->parsed()) run(command, group);
+}
+
+void Program::run(const Command& command, const Group& group) const {
+  require_same(group, {{"version", version()}, {"command line", command_line()}});
+  if (threads_ > 0)
+    omp_set_num_threads(threads_);
+  else if (!group.alone() && std::getenv("OMP_NUM_THREADS") == nullptr)
+    omp_set_num_threads(threads_of_rank(group));
+  if (command.share) return command.share(group);
+  if (!group.alone())
+    throw UsageError(fmt::format("{} is done by one process, and {} were started: leave mpirun out",
+                                 command.app->get_name(), group.size()));
+  command.run();
 }
 
 void parse(CLI::App& app, const std::vector<std::string>& words) {

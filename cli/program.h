@@ -14,10 +14,13 @@ class Program {
   Program();
 
   CLI::App& app() { return app_; }
-  void run();  // the command that app() has parsed
+  // The command that app() has parsed. Throws UsageError if it cannot be shared by several ranks.
+  void run(const Group& group = {});
 
  private:
   CLI::App app_;
+  void run(const Command& command, const Group& group) const;
+
   int threads_ = 0;  // 0: one a core
   std::vector<Command> commands_;
 };

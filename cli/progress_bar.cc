@@ -80,7 +80,8 @@ ProgressBar::~ProgressBar() {
 }
 
 Progress ProgressBar::progress() {
-  if (const Host* host = current_host()) return host->progress;
+  if (const Host* host = current_host())
+    return host->progress.value_or(Progress([](const ProgressUpdate&) {}, stop_));
   return Progress([this](const ProgressUpdate& now) { update(now); }, stop_);
 }
 

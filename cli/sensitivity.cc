@@ -62,8 +62,8 @@ SensitivityOptions what_to_measure(const SensitivityArguments& options) {
   return sensitivity;
 }
 
-void run(const SensitivityArguments& options) {
-  if (!options.out.empty()) prepare_place(options.out);
+void run(const SensitivityArguments& options, const Group& group) {
+  if (!options.out.empty() && group.is_first()) prepare_place(options.out);
   const Checkpoint checkpoint(options.model.folder());
   if (is_linear(checkpoint))
     fail("{}: is a linear-attention model already; measure its teacher",
@@ -75,9 +75,11 @@ void run(const SensitivityArguments& options) {
         split_held_out(options.text.read(checkpoint, bar.progress()), options.held_out);
     table = from_arguments([&] {
       return measure_sensitivity(checkpoint, options.coordinates, text.train,
-                                 what_to_measure(options), options.device.get(), bar.progress());
+                                 what_to_measure(options), options.device.get(group),
+                                 bar.progress(), group);
     });
   }
+  if (!group.is_first()) return;
   checkpoint.require_unchanged();
   if (!options.out.empty()) save_sensitivity(options.out, table);
   if (options.json) return print_json(to_json(table));
@@ -152,7 +154,7 @@ Command add_sensitivity(CLI::App& program) {
       "   beside exact keys \"exact_keys\" and \"key_heads\", with --memory \"key_ladder\": [K] "
       "and in the layers\n"
       "   \"added_without_features\": [nats, one for each K] and \"heads_without_features\"");
-  return {app, [options] { run(*options); }};
+  return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 
 }  // namespace dofla::cli

@@ -37,8 +37,10 @@ void TrainingRun::add(CLI::App& app, const char* seed_help, const char* checkpoi
                "go on with the run that was cut short (same options and device)");
 }
 
-void TrainingRun::guard(const std::function<void(const std::atomic<bool>* stop)>& work) const {
+void TrainingRun::guard(const Group& group,
+                        const std::function<void(const std::atomic<bool>* stop)>& work) const {
   const StopFlag stop;
+  if (!group.is_first()) return work(stop.get());
   const std::string lock_file = out_ + ".lock";
   prepare_place(lock_file);
   const FileLock lock(lock_file, out_);
@@ -54,8 +56,8 @@ void TrainingRun::guard(const std::function<void(const std::atomic<bool>* stop)>
   }
 }
 
-Progress TrainingRun::logged(const Progress& progress) const {
-  if (log_.empty()) return progress;
+Progress TrainingRun::logged(const Group& group, const Progress& progress) const {
+  if (log_.empty() || !group.is_first()) return progress;
   const auto log = std::make_shared<TrainingLog>(log_, resume_);
   return progress.also_to([log](const ProgressUpdate& update) {
     if (update.training != nullptr) log->add(*update.training);

@@ -30,11 +30,13 @@ class TrainingRun {
 
   // Does the work with the model's place to itself and with a flag that stops it between two steps.
   // When it was stopped, says how to go on. Throws Error if the place is taken, if there is nothing
-  // to resume, or if a run that could be resumed would be overwritten.
-  void guard(const std::function<void(const std::atomic<bool>* stop)>& work) const;
+  // to resume, or if a run that could be resumed would be overwritten. Of several ranks the first
+  // one sees to the place.
+  void guard(const Group& group,
+             const std::function<void(const std::atomic<bool>* stop)>& work) const;
 
   // The same progress; every step is also written to the file of --log.
-  Progress logged(const Progress& progress) const;
+  Progress logged(const Group& group, const Progress& progress) const;
 
   // The options as DistillOptions and FinetuneOptions take them.
   template <class Job>

@@ -14,12 +14,24 @@ pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(lapacke REQUIRED IMPORTED_TARGET lapacke)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_package(ZLIB REQUIRED)
+# Ranks talk through MPI, without which there is one.
+if(DOFLA_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)  # its C functions are all that is used
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(NOT MPI_CXX_FOUND)
+    message(STATUS "No MPI found: dofla will run in one process (libopenmpi-dev and openmpi-bin have it)")
+    set(DOFLA_MPI OFF)
+  endif()
+endif()
 
 # The headers use the public ones.
 set(dofla_public_libraries fmt::fmt nlohmann_json::nlohmann_json OpenMP::OpenMP_CXX)
 set(dofla_private_libraries
     ${DNNL_LIBRARY} hwy::hwy PkgConfig::pcre2 PkgConfig::utf8proc PkgConfig::zstd
     PkgConfig::lapacke PkgConfig::openblas ZLIB::ZLIB)
+if(DOFLA_MPI)
+  list(APPEND dofla_private_libraries MPI::MPI_CXX)
+endif()
 if(DOFLA_CUDA)
   find_package(CUDAToolkit REQUIRED)
   list(APPEND dofla_private_libraries CUDA::cudart_static CUDA::cublasLt)

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "dofla/checkpoint/fingerprint.h"
 #include "dofla/core/error.h"
 #include "dofla/core/stopwatch.h"
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
+#include "dofla/distill/shared_batch.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/rounded_weights.h"
 #include "dofla/pipeline/judge.h"
@@ -28,7 +31,7 @@ Teacher in_coordinates(const Checkpoint& checkpoint, const Transformer& original
   CoordinateSet coordinates =
       start != nullptr ? start->features.coordinates
                        : measure_coordinates(original, first_windows(text.train, options.sequences),
-                                             options.coordinates_kind(), progress);
+                                             options.coordinates_kind(), progress, options.group);
   Checkpoint there = in_coordinates(checkpoint, coordinates);
   Transformer model(there, options.device);
   return {std::move(coordinates), std::move(there), std::move(model)};
@@ -73,9 +76,12 @@ FeatureSet draw_features(const Teacher& teacher, const DistillText& text,
 
 Objective objective_of(const Checkpoint& checkpoint, const Transformer& teacher,
                        const DistillOptions& options) {
-  if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
-    return direct_objective(checkpoint, teacher, *direct);
-  return layerwise_objective(teacher, std::get<FeatureLossOptions>(options.recipe.loss));
+  const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss);
+  return shared_by(
+      options.group,
+      direct != nullptr
+          ? direct_objective(checkpoint, teacher, *direct)
+          : layerwise_objective(teacher, std::get<FeatureLossOptions>(options.recipe.loss)));
 }
 
 // FeatureSet → trained FeatureSet
@@ -85,6 +91,7 @@ void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const 
   FeatureTrainer trainer(draw_features(teacher, text, options, result.plan).to(options.device),
                          objective_of(checkpoint, teacher.model, options), train);
   if (options.resume) trainer.restore(options.checkpoint, result.settings);
+  require_same(options.group, "features", fingerprint_of(to_tensors(trainer.features())));
   ShuffledBatches batches(text.train, options.batch, options.seed);
   const Stopwatch whole;
   Stopwatch since_checkpoint;
@@ -100,18 +107,28 @@ void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const 
     const ProgressUpdate update = {"train", done, train.steps, "steps", &step};
     progress.tell(update);
     // The last one as well: assembling and writing the model may still fail.
-    const bool stop = progress.stop_asked();
+    const bool stop = options.group.any(progress.stop_asked());
     const bool keep = stop || done % options.checkpoint_every == 0 || done == train.steps ||
                       since_checkpoint.seconds() >= options.checkpoint_seconds;
-    if (!options.checkpoint.empty() && keep) {
+    if (!options.checkpoint.empty() && keep && options.group.is_first()) {
       trainer.save(options.checkpoint, result.settings);
       since_checkpoint = Stopwatch();
     }
-    if (stop) stop_if_asked(progress, update);
+    if (!stop) continue;
+    options.group.wait();  // nobody leaves before the run is kept
+    cancel(update);
   }
   result.train_seconds = whole.seconds();
   result.features = trainer.features();
   result.history = trainer.history();
+}
+
+void require_same_job(const Checkpoint& checkpoint, const DistillText& text, const Group& group,
+                      Json settings) {
+  if (group.alone()) return;
+  settings["held-out text"] = fingerprint_of(text.held_out);
+  require_same(group, settings);
+  require_same_weights(group, checkpoint);
 }
 
 }  // namespace
@@ -147,6 +164,7 @@ Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
   require_unrounded(checkpoint, "distil");
   Distilled result;
   result.settings = distill_settings(checkpoint, text, options);
+  require_same_job(checkpoint, text, options.group, result.settings);
   const Transformer original(checkpoint, options.device);
   if (!text.held_out.empty()) require_finite_loss(original, text.held_out.front());
   Teacher teacher = in_coordinates(checkpoint, original, text, options, progress);

@@ -11,6 +11,7 @@
 #include "dofla/data/batches.h"
 #include "dofla/distill/recipe.h"
 #include "dofla/distill/train.h"
+#include "dofla/distributed/group.h"
 #include "dofla/dof/measure.h"
 #include "dofla/evaluate/controls.h"
 #include "dofla/fidelity/divergence.h"
@@ -68,6 +69,8 @@ struct DistillOptions {
   int64_t batch = 8;  // windows a step
   uint64_t seed = 0;  // of samples, features and batches
   Device device = {};
+  // Ranks that do this together, each with a share of the work. The first one keeps the training.
+  Group group = {};
 
   fs::path checkpoint = {};         // where the training is kept; empty: nowhere
   int64_t checkpoint_every = 50;    // steps
@@ -114,6 +117,8 @@ struct Distilled {
 };
 
 // Asked to stop through `progress`, it finishes the step, writes a checkpoint and throws Cancelled.
+// Of a group all ranks call it with the same; the same number of them gives the same bits, another
+// number the same within the rounding of sums. Throws Error if they were given something else.
 Distilled distill(const Checkpoint& checkpoint, const DistillText& text,
                   const DistillOptions& options, const Progress& progress = {});
 

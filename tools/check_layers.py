@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fails on an include that goes against the layers of the project.
 
-core <- ops <- model <- features <- stages <- pipeline <- reproduce <- cli <- python; checkpoint needs only core. Of the
-stages, each may include the ones before it. CUDA headers stay in ops/cuda and core/device*, Boost's in serve/http_*.
+core <- ops <- model <- features <- stages <- pipeline <- reproduce <- cli <- python; checkpoint needs only core,
+distributed core and checkpoint, and features and what is above them may use it. Of the stages, each may include the
+ones before it. CUDA headers stay in ops/cuda and core/device*, Boost's in serve/http_*, MPI's in distributed/mpi.cc.
 
 usage: check_layers.py [ROOT]        the folder with dofla/, cli/ and python/, by default the repository
 """
@@ -19,8 +20,9 @@ ALLOWED = {
     "core": set(),
     "ops": {"core"},
     "checkpoint": {"core"},
+    "distributed": {"core", "checkpoint"},
     "model": {"core", "ops", "checkpoint"},
-    "features": {"core", "ops", "checkpoint", "model"},
+    "features": {"core", "distributed", "ops", "checkpoint", "model"},
 }
 for _position, _stage in enumerate(STAGES):
     ALLOWED[_stage] = {"features", *ALLOWED["features"], *STAGES[:_position]}
@@ -34,6 +36,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cusolver|curand|cub/|nccl|thrust/|nvrtc|nvtx|mma\.h)")
 CUDA_FILE = re.compile(r"^dofla/(ops/cuda/|core/device)")
 HTTP_FILE = re.compile(r"^dofla/serve/http_")
+MPI_FILE = "dofla/distributed/mpi.cc"
 
 
 def layer_of(path):
@@ -70,6 +73,8 @@ def wrong_includes(root):
                 errors.append(f"{name}:{number}: CUDA stays in ops/cuda and core/device: {header}")
             elif header.startswith("boost/") and not HTTP_FILE.match(name):
                 errors.append(f"{name}:{number}: Boost stays in serve/http_*: {header}")
+            elif header == "mpi.h" and name != MPI_FILE:
+                errors.append(f"{name}:{number}: MPI stays in {MPI_FILE}: {header}")
     return errors
 
 

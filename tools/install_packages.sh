@@ -16,9 +16,10 @@ packages_of() {
     build) echo "g++ cmake ninja-build pkg-config
       libdnnl-dev libopenblas-openmp-dev liblapacke-dev libhwy-dev
       libfmt-dev nlohmann-json3-dev libcli11-dev
-      libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libboost-dev" ;;
+      libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libboost-dev
+      libopenmpi-dev" ;;
     # Node and npm are often there from elsewhere, and Debian's would not go with them.
-    test) echo "libgtest-dev python3 git chromium $(command -v npm >/dev/null || echo nodejs npm)" ;;
+    test) echo "libgtest-dev openmpi-bin python3 git chromium $(command -v npm >/dev/null || echo nodejs npm)" ;;
     bench) echo "libbenchmark-dev" ;;
     lint) echo "clang libclang-rt-14-dev libomp-dev clang-format clang-tidy python3 git" ;;
     package) echo "python3 dpkg-dev file" ;;

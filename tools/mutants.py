@@ -143,7 +143,8 @@ class Copy:
                                           "-DCMAKE_BUILD_TYPE=Release", "-DDOFLA_BENCH=OFF")
             if not went_well:
                 return went_well, out
-        return self.command("cmake", "--build", self.build, "--target", "dofla_cli", "dofla_tests")
+        return self.command("cmake", "--build", self.build, "--target", "dofla_cli", "dofla_tests",
+                            "dofla_rank_tests")
 
     def gtest(self, names=None):
         """The first test that fails; None if all are well."""
@@ -163,7 +164,7 @@ class Copy:
         own = suites(self.folder, folder_of(file), Path(file).stem)
         beside = suites(self.folder, folder_of(file))
         stages = [lambda names=names: self.gtest(names) for names in (own, beside) if names]
-        stages += [lambda: self.ctest(r"^(Options|Reported)\."), self.gtest]  # the quicker first
+        stages += [lambda: self.ctest(r"^(Options|Reported|Distributed)\."), self.gtest]  # the quicker first
         return next((name for stage in stages if (name := stage())), None)
 
 
@@ -194,7 +195,7 @@ def prepare(copy):
     went_well, out = copy.make()
     if not went_well:
         sys.exit(f"tools/mutants.py: the tree does not build:\n{out[-2000:]}")
-    if failed := copy.gtest() or copy.ctest(r"^(Options|Reported)\."):
+    if failed := copy.gtest() or copy.ctest(r"^(Options|Reported|Distributed)\."):
         sys.exit(f"tools/mutants.py: without any defect a test fails: {failed}")
 
 

@@ -24,7 +24,8 @@ class Checkpoint {
   bool contains(const std::string& name) const { return shard_of_.contains(name); }
   std::vector<std::string> names() const;  // sorted
 
-  // The tensor, read-only. Throws Error unless it is there with this shape and a float type, or scaled:
+  // The tensor, read-only. Throws Error unless it is there with this shape and a float type, or
+  // scaled:
   //   model.safetensors: h.3.attn.c_attn.weight: expected [768, 2304], found [768, 768]
   Tensor tensor(const std::string& name, const Shape& expected) const;
   Tensor tensor(const std::string& name) const;

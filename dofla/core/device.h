@@ -16,11 +16,12 @@ class Device {
  public:
   Device() = default;  // the CPU
 
-  // The first GPU, with a stream of its own. Throws Error saying what to change where this build,
-  // the driver or the machine has none.
-  static Device cuda();
+  // A GPU, with a stream of its own: the first, or the one that is its turn where several processes
+  // count through them. Throws Error saying what to change where this build, the driver or the
+  // machine has none.
+  static Device cuda(int turn = 0);
   // "cpu", "cuda", or "auto": a GPU if there is one that works.
-  static Device from_name(std::string_view name);
+  static Device from_name(std::string_view name, int turn = 0);
 
   bool is_cuda() const { return context_ != nullptr; }
   CudaContext& context() const { return *context_; }  // of a GPU only

@@ -59,9 +59,9 @@ void cublas_check(cublasStatus_t status, const char* what) {
     fail("{}: cuBLASLt failed ({})", what, cublasLtGetStatusString(status));
 }
 
-CudaContext::CudaContext() {
-  cuda_check(cudaSetDevice(0), "starting the GPU");
-  cuda_check(cudaGetDeviceProperties(&properties_, 0), "starting the GPU");
+CudaContext::CudaContext(int number) {
+  cuda_check(cudaSetDevice(number), "starting the GPU");
+  cuda_check(cudaGetDeviceProperties(&properties_, number), "starting the GPU");
   cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "starting the GPU");
   cublas_check(cublasLtCreate(&cublas_), "starting the GPU");
   cuda_check(cudaMalloc(&cublas_workspace_, kCublasWorkspace), "starting the GPU");
@@ -136,10 +136,10 @@ void CudaContext::return_unused_blocks() {
   free_.clear();
 }
 
-Device Device::cuda() {
+Device Device::cuda(int turn) {
   int devices = 0;
   cuda_check(cudaGetDeviceCount(&devices), "looking for a GPU");
-  return Device(std::make_shared<CudaContext>());
+  return Device(std::make_shared<CudaContext>(devices > 0 ? turn % devices : 0));
 }
 
 std::string Device::description() const {

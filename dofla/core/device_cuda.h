@@ -22,7 +22,7 @@ void cublas_check(cublasStatus_t status, const char* what);
 
 class CudaContext {
  public:
-  CudaContext();
+  explicit CudaContext(int number);  // of the GPU
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;

@@ -14,7 +14,7 @@ namespace {
 
 }  // namespace
 
-Device Device::cuda() {
+Device Device::cuda(int) {
   refuse();
 }
 

@@ -68,7 +68,10 @@ class Progress {
   const std::atomic<bool>* stop_ = nullptr;
 };
 
-// Throws Cancelled if the caller wants the work to stop.
+// Throws Cancelled, saying how far the work had come.
+[[noreturn]] void cancel(const ProgressUpdate& update);
+
+// The same if the caller wants the work to stop.
 void stop_if_asked(const Progress& progress, const ProgressUpdate& update);
 
 // For work that has nothing to keep: tells, and throws Cancelled if it should stop.

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "dofla/core/parallel.h"
+#include "dofla/data/batches.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/dof/estimate.h"
 #include "dofla/dof/feature_errors.h"
 #include "dofla/ops/ridge_traces.h"
@@ -51,12 +53,16 @@ std::vector<double> lambdas_with(double asked) {
 
 }  // namespace
 
-void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress) {
+void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress,
+                 const Group& group) {
   const int64_t heads = table.heads_in_layer(), draws = table.draws;
   const int64_t count = table.model.layers * heads * draws;
   table.spectra.resize(static_cast<size_t>(count));
+  const Progress pace = at_own_pace(group, progress);
+  const Share own = group.share(count);
   int64_t done = 0;
-  parallel_for(count, [&](int64_t i) {
+  parallel_for(own.count(), [&](int64_t of_own) {
+    const int64_t i = own.begin + of_own;
     const int64_t layer = i / (heads * draws), head = i / draws % heads;
     try {
       table.spectra[static_cast<size_t>(i)] =
@@ -69,19 +75,24 @@ void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress
 #pragma omp critical(dofla_dof_progress)
     {
       update.done = ++done;
-      progress.tell(update);
+      pace.tell(update);
     }
-    stop_if_asked(progress, update);  // out here: nothing may be thrown across the critical section
+    stop_if_asked(pace, update);  // out here: nothing may be thrown across the critical section
   });
+  gather_rows(group, table.spectra);
 }
 
-void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress& progress) {
+void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress& progress,
+                const Group& group) {
   constexpr int64_t kBetweenReports = 144;
   const Tensor samples = sampler.samples();
   const int64_t count = samples.size(0), in_layer = table.heads_in_layer() * table.draws;
   table.lambdas = lambdas_with(table.lambda);
-  for (int64_t begin = 0; begin < count; begin += kBetweenReports) {
-    const int64_t end = std::min(begin + kBetweenReports, count);
+  table.values.resize(static_cast<size_t>(count));
+  const Progress pace = at_own_pace(group, progress);
+  const Share own = group.share(count);
+  for (int64_t begin = own.begin; begin < own.end; begin += kBetweenReports) {
+    const int64_t end = std::min(begin + kBetweenReports, own.end);
     const RidgeTraces traces = ridge_traces(samples.slice(begin, end), table.gram, table.lambdas);
     auto inverse = traces.inverse.begin();
     for (int64_t i = begin; i < end; ++i) {
@@ -89,17 +100,21 @@ void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress&
       if (std::isnan(gram))
         fail("layer {}, head {}: a query or key is not finite", i / in_layer + 1,
              i % in_layer / table.draws + 1);
-      std::vector<double>& values = table.values.emplace_back();
+      std::vector<double>& values = table.values[static_cast<size_t>(i)];
       for (const double lambda : table.lambdas)
         values.push_back(
             degrees_of_freedom(gram, *inverse++, table.samples, lambda, kLargestRounding));
     }
-    report(progress, {.stage = "degrees of freedom", .done = end, .total = count, .unit = "heads"});
+    report(
+        pace,
+        {.stage = "degrees of freedom", .done = end - own.begin, .total = count, .unit = "heads"});
   }
+  gather_rows(group, table.values);
 }
 
 DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<int64_t>>& sequences,
-                     const DofOptions& options, uint64_t seed, const Progress& progress) {
+                     const DofOptions& options, uint64_t seed, const Progress& progress,
+                     const Group& group) {
   const ModelConfig& config = teacher.config();
   check(config, sequences, options);
   const int64_t heads = feature_heads(options.features, config.heads, config.kv_heads);
@@ -120,32 +135,43 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
                     .values = {},
                     .ladder = {},
                     .errors = {}};
-  int64_t done = 0;
-  for (const std::vector<int64_t>& sequence : sequences) {
+  const Progress pace = at_own_pace(group, progress);
+  const Share own = group.share(table.sequences);
+  for (int64_t i = 0; i < table.sequences; ++i) {
+    const std::vector<int64_t>& sequence = sequences[static_cast<size_t>(i)];
     const auto length = static_cast<int64_t>(sequence.size());
+    table.length = std::max(table.length, length);
+    if (i < own.begin || i >= own.end) {
+      sampler.pass_over(length, teacher.device());
+      continue;
+    }
     Tensor ids({1, length}, DType::kI64);
     std::copy(sequence.begin(), sequence.end(), ids.data<int64_t>());
     teacher.forward(ids, {.state = nullptr, .observer = sampler.observer()});
-    table.length = std::max(table.length, length);
-    report(progress, {.stage = "queries and keys",
-                      .done = ++done,
-                      .total = table.sequences,
-                      .unit = "sequences"});
+    report(pace, {.stage = "queries and keys",
+                  .done = i - own.begin + 1,
+                  .total = table.sequences,
+                  .unit = "sequences"});
   }
+  sampler.sum(group);
   const auto add = sampler.samples().device().is_cuda() ? add_values : add_spectra;
-  add(sampler, table, progress);
+  add(sampler, table, progress, group);
   if (options.errors) add_errors(sampler, table, progress);
   return table;
 }
 
 DofTable measure_dof(const Checkpoint& checkpoint, Coordinates coordinates,
                      const std::vector<std::vector<int64_t>>& sequences, const DofOptions& options,
-                     uint64_t seed, const Device& device, const Progress& progress) {
+                     uint64_t seed, const Device& device, const Progress& progress,
+                     const Group& group) {
   const Transformer original(checkpoint, device);
   check(original.config(), sequences, options);  // before anything runs
-  const CoordinateSet chosen = measure_coordinates(original, sequences, coordinates, progress);
+  require_same(group, "text", group.alone() ? "" : fingerprint_of(sequences));
+  require_same_weights(group, checkpoint);
+  const CoordinateSet chosen =
+      measure_coordinates(original, sequences, coordinates, progress, group);
   DofTable table = measure_dof(Transformer(in_coordinates(checkpoint, chosen), device), sequences,
-                               options, seed, progress);
+                               options, seed, progress, group);
   table.coordinates = coordinates;
   return table;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dofla/core/progress.h"
+#include "dofla/distributed/group.h"
 #include "dofla/dof/dof_table.h"
 #include "dofla/dof/sample.h"
 #include "dofla/features/feature_map.h"
@@ -28,19 +29,24 @@ struct DofOptions {
 // Runs the teacher over the sequences, samples every head's queries and keys, and finds the
 // spectra of their Gram matrices; where the teacher is on a GPU, their degrees of freedom at λ and
 // at every power of two from 2⁻¹⁶ to 1. Throws Error if λ is not positive, if there are fewer
-// vectors than samples asked for, or if a sequence is longer than the teacher's context.
+// vectors than samples asked for, or if a sequence is longer than the teacher's context. Ranks
+// share the sequences and the heads, and all have the table.
 DofTable measure_dof(const Transformer& teacher,
                      const std::vector<std::vector<int64_t>>& sequences,  // token ids
-                     const DofOptions& options, uint64_t seed = 0, const Progress& progress = {});
+                     const DofOptions& options, uint64_t seed = 0, const Progress& progress = {},
+                     const Group& group = {});
 
 // The same of a checkpoint's model in these coordinates, which are chosen by the same sequences.
 DofTable measure_dof(const Checkpoint& checkpoint, Coordinates coordinates,
                      const std::vector<std::vector<int64_t>>& sequences, const DofOptions& options,
-                     uint64_t seed = 0, const Device& device = {}, const Progress& progress = {});
+                     uint64_t seed = 0, const Device& device = {}, const Progress& progress = {},
+                     const Group& group = {});
 
 // The same from samples that were taken already, on the CPU and on a GPU. `table` comes with all
 // but its spectra or values.
-void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {});
-void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {});
+void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {},
+                 const Group& group = {});
+void add_values(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {},
+                const Group& group = {});
 
 }  // namespace dofla

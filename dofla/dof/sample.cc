@@ -68,33 +68,57 @@ void QueryKeySampler::offer(int64_t layer, const Tensor& q, const Tensor& k) {
   const int64_t B = q.size(0), T = q.size(2), D = config_.head_size;
   require_shape(q, {B, config_.heads, T, D}, "q");
   require_shape(k, {B, config_.kv_heads, T, D}, "k");
-  const int64_t J = options_.samples, draws = options_.draws;
-  if (!samples_.defined())
-    samples_ = Tensor({static_cast<int64_t>(reservoirs_.size()), J, D}, DType::kF32, q.device());
-
   const int64_t group = config_.heads / config_.kv_heads;
   const int64_t pooled = config_.heads / heads_, of_token = 2 * pooled;  // vectors
-  const int64_t first = offered_[static_cast<size_t>(layer)];
   std::vector<RowMove> queries, keys;
-  for (int64_t i = 0; i < heads_ * draws; ++i) {
-    const int64_t sample = layer * heads_ * draws + i;
-    const std::vector<int64_t> places =
-        take(reservoirs_[static_cast<size_t>(sample)], J, first, first + B * T * of_token);
-    for (int64_t slot = 0; slot < J; ++slot) {
-      const int64_t place = places[static_cast<size_t>(slot)];
-      if (place < 0) continue;
-      const int64_t b = place / (T * of_token), t = place / of_token % T, to = sample * J + slot;
-      const int64_t head = i / draws * pooled + place % of_token / 2;
-      if (place % 2 == 0)
-        queries.push_back({(b * config_.heads + head) * T + t, to});
-      else
-        keys.push_back({(b * config_.kv_heads + head / group) * T + t, to});
-    }
-  }
-  Tensor rows = samples_.reshape({samples_.size(0) * J, D});
+  draw(layer, B * T * of_token, [&](int64_t of_head, int64_t place, int64_t to) {
+    const int64_t b = place / (T * of_token), t = place / of_token % T;
+    const int64_t head = of_head * pooled + place % of_token / 2;
+    if (place % 2 == 0)
+      queries.push_back({(b * config_.heads + head) * T + t, to});
+    else
+      keys.push_back({(b * config_.kv_heads + head / group) * T + t, to});
+  });
+  Tensor rows = sample_rows(q.device());
   copy_rows(contiguous_heads(q).reshape({B * config_.heads * T, D}), queries, rows);
   copy_rows(contiguous_heads(k).reshape({B * config_.kv_heads * T, D}), keys, rows);
-  offered_[static_cast<size_t>(layer)] += B * T * of_token;
+}
+
+void QueryKeySampler::pass_over(int64_t tokens, const Device& device) {
+  const Tensor nothing = Tensor::zeros({1, config_.head_size}, DType::kF32, device);
+  Tensor rows = sample_rows(device);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    std::vector<RowMove> taken;
+    draw(layer, tokens * 2 * (config_.heads / heads_), [&](int64_t, int64_t, int64_t to) {
+      taken.push_back({0, to});
+    });
+    copy_rows(nothing, taken, rows);
+  }
+}
+
+void QueryKeySampler::sum(const Group& group) {
+  if (samples_.defined()) group.sum(std::span(&samples_, 1));
+}
+
+template <class Put>
+void QueryKeySampler::draw(int64_t layer, int64_t vectors, const Put& put) {
+  const int64_t J = options_.samples, of_layer = heads_ * options_.draws;
+  int64_t& first = offered_[static_cast<size_t>(layer)];
+  for (int64_t sample = layer * of_layer; sample < (layer + 1) * of_layer; ++sample) {
+    const std::vector<int64_t> places =
+        take(reservoirs_[static_cast<size_t>(sample)], J, first, first + vectors);
+    for (int64_t slot = 0; slot < J; ++slot)
+      if (const int64_t place = places[static_cast<size_t>(slot)]; place >= 0)
+        put(sample % of_layer / options_.draws, place, sample * J + slot);
+  }
+  first += vectors;
+}
+
+Tensor QueryKeySampler::sample_rows(const Device& device) {
+  const auto count = static_cast<int64_t>(reservoirs_.size());
+  if (!samples_.defined())
+    samples_ = Tensor({count, options_.samples, config_.head_size}, DType::kF32, device);
+  return samples_.reshape({count * options_.samples, config_.head_size});
 }
 
 Observer QueryKeySampler::observer() {

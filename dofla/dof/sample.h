@@ -9,6 +9,7 @@
 #include "dofla/checkpoint/hf_config.h"
 #include "dofla/core/random.h"
 #include "dofla/core/tensor.h"
+#include "dofla/distributed/group.h"
 #include "dofla/model/observer.h"
 
 namespace dofla {
@@ -57,6 +58,11 @@ class QueryKeySampler {
   // Calls offer; must not outlive the sampler.
   Observer observer();
 
+  // Where ranks share the sequences: instead of offering one that another rank has, which has so
+  // many tokens. After the last one sum() has all ranks hold what offering all would have given.
+  void pass_over(int64_t tokens, const Device& device);
+  void sum(const Group& group);
+
   // The sample of one head, [J, D]; a view of the sampler's memory. Throws Error if fewer than J
   // vectors were offered.
   Tensor sample(int64_t layer, int64_t head, int64_t draw) const;
@@ -64,6 +70,11 @@ class QueryKeySampler {
   Tensor samples() const;
 
  private:
+  // Calls put(head, place, row) for all of the next `vectors` of a head that stay in a sample:
+  // where they stand among them, and in which row of all samples.
+  template <class Put>
+  void draw(int64_t layer, int64_t vectors, const Put& put);
+  Tensor sample_rows(const Device& device);  // all samples, [rows, D]
   void require_enough(int64_t layer) const;
 
   ModelConfig config_;

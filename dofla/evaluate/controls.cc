@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "dofla/distributed/agreement.h"
 #include "dofla/linear/hybrid_attention.h"
 #include "dofla/linear/linear_model.h"
 
@@ -101,23 +102,40 @@ void add_rivals(const Transformer& student, Transformer& teacher, const FeatureS
   }
 }
 
+// From what each rank has read: what all have.
+void add_up(const Group& group, std::vector<Contender>& contenders, int64_t& tokens) {
+  if (group.alone()) return;
+  std::vector<double> sums = {static_cast<double>(tokens)};
+  for (Contender& contender : contenders) {
+    sums.push_back(contender.sum);
+    for (const std::string& reason : group.gather(contender.refused))
+      if (contender.refused.empty()) contender.refused = reason;
+  }
+  group.sum(sums);
+  tokens = static_cast<int64_t>(sums.front());
+  for (size_t i = 0; i < contenders.size(); ++i) contenders[i].sum = sums[i + 1];
+}
+
 }  // namespace
 
 Controls evaluate_controls(Transformer& student, Transformer& teacher, const FeatureSet& features,
-                           const NextSequence& next, int64_t total_tokens,
-                           const Progress& progress) {
+                           const NextSequence& next, int64_t total_tokens, const Progress& progress,
+                           const Group& group) {
   Controls controls;
   std::vector<Contender> contenders;
   contenders.reserve(Names<ControlKind>::kAll.size());
   add_halves(student, features, contenders);
   add_rivals(student, teacher, features, contenders, controls.left_out);
   if (contenders.empty()) return controls;
+  const Progress pace = at_own_pace(group, progress);
+  Turns turns(group, next);
   int64_t tokens = 0;
-  for (TokenIds ids; next(ids);) {
+  for (TokenIds ids; turns.next(ids);) {
     for (Contender& contender : contenders) contender.read(ids);
     tokens += static_cast<int64_t>(ids.size()) - 1;
-    report(progress, {"controls", tokens, total_tokens, "tokens"});
+    report(pace, {"controls", tokens, total_tokens, "tokens"});
   }
+  add_up(group, contenders, tokens);
   for (Contender& contender : contenders) {
     Control& control = contender.control;
     control.loss = contender.sum / static_cast<double>(tokens);

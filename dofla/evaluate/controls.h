@@ -46,7 +46,7 @@ struct Controls {
 Controls evaluate_controls(Transformer& student, Transformer& teacher,
                            const FeatureSet& features,  // the student's
                            const NextSequence& next, int64_t total_tokens = 0,
-                           const Progress& progress = {});
+                           const Progress& progress = {}, const Group& group = {});
 
 std::string describe(const Control& control);  // "a window of 64 keys alone"
 

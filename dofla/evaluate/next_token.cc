@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/model/finite.h"
 #include "dofla/ops/cross_entropy.h"
 
@@ -42,19 +43,41 @@ NextSequence each_of(const std::vector<TokenIds>& sequences) {
   };
 }
 
+bool Turns::next(TokenIds& ids) {
+  while (next_(ids)) {
+    const bool mine = seen_++ % group_.size() == group_.rank();
+    if (!group_.alone()) text_.add(std::as_bytes(std::span(ids)));
+    if (mine) return true;
+  }
+  return false;
+}
+
+void Turns::require_same() const {
+  dofla::require_same(group_, "text", text_.text());
+}
+
 NextTokenLoss evaluate_next_token(const Transformer& model, const NextSequence& next,
-                                  int64_t total_tokens, const Progress& progress) {
-  NextTokenLoss result;
+                                  int64_t total_tokens, const Progress& progress,
+                                  const Group& group) {
+  const Progress pace = at_own_pace(group, progress);
+  Turns turns(group, next);
+  std::vector<SequenceLoss> own;
+  report(pace, {"evaluate", 0, total_tokens, "tokens"});
+  together<NotFinite>(group, [&] {
+    int64_t tokens = 0;
+    for (TokenIds ids; turns.next(ids);) {
+      own.push_back(next_token_loss(model, ids));
+      if (!std::isfinite(own.back().loss)) fail_not_finite(model, to_tensor(ids), "the loss");
+      tokens += own.back().tokens;
+      report(pace, {"evaluate", tokens, total_tokens, "tokens"});
+    }
+  });
+  turns.require_same();
+  NextTokenLoss result = {.sequences = gather_turns(group, own)};
   double sum = 0;
-  TokenIds ids;
-  report(progress, {"evaluate", 0, total_tokens, "tokens"});
-  while (next(ids)) {
-    const SequenceLoss sequence = next_token_loss(model, ids);
-    if (!std::isfinite(sequence.loss)) fail_not_finite(model, to_tensor(ids), "the loss");
+  for (const SequenceLoss& sequence : result.sequences) {
     result.tokens += sequence.tokens;
     sum += sequence.loss * static_cast<double>(sequence.tokens);
-    result.sequences.push_back(sequence);
-    report(progress, {"evaluate", result.tokens, total_tokens, "tokens"});
   }
   require(result.tokens > 0, "evaluate_next_token: no sequence given");
   result.loss = sum / static_cast<double>(result.tokens);

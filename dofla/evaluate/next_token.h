@@ -6,8 +6,10 @@
 #include <functional>
 #include <vector>
 
+#include "dofla/core/fingerprint.h"
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
+#include "dofla/distributed/group.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {
@@ -37,9 +39,26 @@ using NextSequence = std::function<bool(TokenIds& ids)>;
 NextSequence each_of(const std::vector<TokenIds>& sequences);
 NextSequence each_of(const WindowSet& windows);
 
-// Throws NotFinite, naming the first layer at fault, if a loss is not finite.
+// The sequences of a text that ranks read by turns, sequence i by rank i mod size. Each looks at
+// all of them, so that in the end it shows if they were not the same. Alone it is all of them.
+class Turns {
+ public:
+  Turns(const Group& group, const NextSequence& next) : group_(group), next_(next) {}
+
+  bool next(TokenIds& ids);   // of this rank; false after the last one
+  void require_same() const;  // all ranks: throws Error if the texts differ
+
+ private:
+  const Group& group_;
+  const NextSequence& next_;
+  int64_t seen_ = 0;
+  Fingerprint text_;
+};
+
+// Throws NotFinite, naming the first layer at fault, if a loss is not finite. All ranks of a group
+// have the result, whose bits do not depend on their number.
 NextTokenLoss evaluate_next_token(const Transformer& model, const NextSequence& next,
                                   int64_t total_tokens = 0,  // for Progress; 0 if unknown
-                                  const Progress& progress = {});
+                                  const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

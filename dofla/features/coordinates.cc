@@ -9,6 +9,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/parallel.h"
+#include "dofla/distributed/agreement.h"
 
 namespace dofla {
 namespace {
@@ -216,19 +217,22 @@ CoordinateSet choose_coordinates(const ModelConfig& config, const QueryKeyMoment
 
 CoordinateSet measure_coordinates(const Transformer& model,
                                   const std::vector<std::vector<int64_t>>& sequences,
-                                  Coordinates kind, const Progress& progress) {
+                                  Coordinates kind, const Progress& progress, const Group& group) {
   if (kind == Coordinates::kRaw) return {};
   QueryKeyMoments moments(model.config());
-  int64_t done = 0;
-  for (const std::vector<int64_t>& sequence : sequences) {
+  const Progress pace = at_own_pace(group, progress);
+  const Share own = group.share(std::ssize(sequences));
+  for (int64_t i = own.begin; i < own.end; ++i) {
+    const std::vector<int64_t>& sequence = sequences[static_cast<size_t>(i)];
     Tensor ids({1, static_cast<int64_t>(sequence.size())}, DType::kI64);
     std::copy(sequence.begin(), sequence.end(), ids.data<int64_t>());
     model.forward(ids, {.state = nullptr, .observer = moments.observer(), .heads_only = true});
-    report(progress, {.stage = "coordinates",
-                      .done = ++done,
-                      .total = static_cast<int64_t>(sequences.size()),
-                      .unit = "sequences"});
+    report(pace, {.stage = "coordinates",
+                  .done = i - own.begin + 1,
+                  .total = std::ssize(sequences),
+                  .unit = "sequences"});
   }
+  moments.sum(group);
   return choose_coordinates(model.config(), moments, kind);
 }
 

@@ -49,10 +49,11 @@ struct CoordinateSet {
 CoordinateSet choose_coordinates(const ModelConfig& config, const QueryKeyMoments& moments,
                                  Coordinates kind);
 
-// Chosen by what the model makes of these token ids.
+// Chosen by what the model makes of these token ids, of which ranks share the sequences.
 CoordinateSet measure_coordinates(const Transformer& model,
                                   const std::vector<std::vector<int64_t>>& sequences,
-                                  Coordinates kind, const Progress& progress = {});
+                                  Coordinates kind, const Progress& progress = {},
+                                  const Group& group = {});
 
 // The same model, whose projections (or q/k norms) give queries and keys in these coordinates.
 // Throws Error naming the layer and head if a map has no inverse.

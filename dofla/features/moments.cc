@@ -52,6 +52,29 @@ Observer QueryKeyMoments::observer() {
   };
 }
 
+void QueryKeyMoments::sum(const Group& group) {
+  if (group.alone()) return;
+  std::vector<double> all;
+  const auto each = [&](const auto& visit) {
+    for (std::vector<Sums>* of : {&queries_, &keys_})
+      for (Sums& sums : *of) visit(sums);
+  };
+  each([&](const Sums& sums) {
+    all.push_back(static_cast<double>(sums.count));
+    all.insert(all.end(), sums.first.begin(), sums.first.end());
+    all.insert(all.end(), sums.second.begin(), sums.second.end());
+  });
+  group.sum(all);
+  const double* from = all.data();
+  each([&](Sums& sums) {
+    sums.count = static_cast<int64_t>(*from++);
+    for (std::vector<double>* values : {&sums.first, &sums.second}) {
+      std::copy_n(from, values->size(), values->begin());
+      from += values->size();
+    }
+  });
+}
+
 Moments QueryKeyMoments::moments(const Sums& sums, int64_t layer, int64_t key_head) const {
   if (sums.count == 0) fail("layer {}, head {}: no query or key", layer + 1, key_head + 1);
   const auto size = static_cast<size_t>(size_);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dofla/checkpoint/hf_config.h"
+#include "dofla/distributed/group.h"
 #include "dofla/model/observer.h"
 
 namespace dofla {
@@ -24,9 +25,10 @@ class QueryKeyMoments {
   // Adds the queries and keys of a layer. Those of the query heads that share a key head count as
   // one head's.
   void offer(int64_t layer,
-             const Tensor& q,   // [B, H, T, D]
-             const Tensor& k);  // [B, Hkv, T, D]
-  Observer observer();          // calls offer; must not outlive this
+             const Tensor& q,    // [B, H, T, D]
+             const Tensor& k);   // [B, Hkv, T, D]
+  Observer observer();           // calls offer; must not outlive this
+  void sum(const Group& group);  // all ranks: from here on what all of them were offered
 
   // Throw Error, naming the layer and head, if a query or key was not finite or none was offered.
   Moments queries(int64_t layer, int64_t key_head) const;

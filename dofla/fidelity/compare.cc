@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dofla/core/error.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/model/finite.h"
 #include "dofla/model/softmax_attention.h"
 
@@ -23,8 +24,8 @@ int64_t most_rows(const Device& device, int64_t vocabulary) {
 // The windows that are left, as batches of equally long ones.
 class Batches {
  public:
-  Batches(const NextSequence& next, int64_t most) : next_(next), most_(most) {
-    more_ = next_(pending_);
+  Batches(Turns& turns, int64_t most) : turns_(turns), most_(most) {
+    more_ = turns_.next(pending_);
   }
 
   bool read(std::vector<TokenIds>& batch) {
@@ -32,13 +33,13 @@ class Batches {
     while (more_ && std::ssize(batch) < most_ &&
            (batch.empty() || batch.front().size() == pending_.size())) {
       batch.push_back(pending_);
-      more_ = next_(pending_);
+      more_ = turns_.next(pending_);
     }
     return !batch.empty();
   }
 
  private:
-  const NextSequence& next_;
+  Turns& turns_;
   int64_t most_;
   TokenIds pending_;
   bool more_;
@@ -138,22 +139,59 @@ class Comparison {
   std::vector<Compared> result_;
 };
 
+// What all ranks found, from what each did.
+void merge(const Group& group, Compared& compared) {
+  if (group.alone()) return;
+  std::vector<int64_t> sizes;
+  std::vector<TokenStatistics> tokens;
+  for (const auto& window : compared.windows) {
+    sizes.push_back(std::ssize(window));
+    tokens.insert(tokens.end(), window.begin(), window.end());
+  }
+  const std::vector<std::vector<TokenStatistics>> of_ranks = gather_all(group, tokens);
+  std::vector<std::vector<TokenStatistics>::const_iterator> at;
+  for (const auto& rank : of_ranks) at.push_back(rank.begin());
+  compared.windows.clear();
+  for (const int64_t size : gather_turns(group, sizes)) {
+    auto& begin = at[compared.windows.size() % at.size()];
+    compared.windows.emplace_back(begin, begin + size);
+    begin += size;
+  }
+  std::vector<double> sums;
+  for (const auto& layer : compared.heads)
+    for (const OutputError& head : layer) sums.insert(sums.end(), {head.signal, head.error});
+  group.sum(sums);
+  const double* sum = sums.data();
+  for (auto& layer : compared.heads)
+    for (OutputError& head : layer) {
+      head = {sum[0], sum[1]};
+      sum += 2;
+    }
+}
+
 }  // namespace
 
 std::vector<Compared> compare(const Transformer& teacher,
                               const std::vector<const Transformer*>& students,
                               const NextSequence& next, int64_t total_tokens,
-                              const Progress& progress) {
+                              const Progress& progress, const Group& group) {
+  const Progress pace = at_own_pace(group, progress);
   Comparison comparison(teacher, students);
-  Batches batches(next, most_windows(teacher.device()));
-  int64_t tokens = 0;
-  for (std::vector<TokenIds> windows; batches.read(windows);) {
-    comparison.read(windows);
-    for (const TokenIds& window : windows) tokens += std::ssize(window) - 1;
-    report(progress, {"compare", tokens, total_tokens, "tokens"});
-  }
-  require(tokens > 0, "compare: no text");
-  return std::move(comparison).finish();
+  Turns turns(group, next);
+  together<NotFinite>(group, [&] {
+    Batches batches(turns, most_windows(teacher.device()));
+    int64_t tokens = 0;
+    for (std::vector<TokenIds> windows; batches.read(windows);) {
+      comparison.read(windows);
+      for (const TokenIds& window : windows) tokens += std::ssize(window) - 1;
+      report(pace, {"compare", tokens, total_tokens, "tokens"});
+    }
+  });
+  turns.require_same();
+  std::vector<Compared> result = std::move(comparison).finish();
+  for (Compared& compared : result) merge(group, compared);
+  require(result.empty() || !result.front().windows.empty(), "compare: no text");
+  return result;
 }
 
 double relative(const OutputError& error) {

@@ -19,11 +19,12 @@ struct Compared {
 };
 
 // One a student, which all read the text in one pass. Logits are never stored whole. Throws Error
-// unless all have the teacher's vocabulary; NotFinite if a loss is not finite.
+// unless all have the teacher's vocabulary; NotFinite if a loss is not finite. All ranks of a group
+// have the result: what is said of tokens has the same bits with any number of them.
 std::vector<Compared> compare(const Transformer& teacher,
                               const std::vector<const Transformer*>& students,
                               const NextSequence& next, int64_t total_tokens = 0,
-                              const Progress& progress = {});
+                              const Progress& progress = {}, const Group& group = {});
 
 // |student − teacher| / |teacher|; 0 where there is no error.
 double relative(const OutputError& error);

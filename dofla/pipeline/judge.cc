@@ -9,15 +9,16 @@ namespace {
 
 // What every layer of the student adds to the loss by itself.
 std::vector<double> realised_loss(Transformer& teacher, const DistillText& text,
-                                  const Distilled& result) {
+                                  const Distilled& result, const Group& group) {
   std::vector<double> added(result.features.layers.size(), 0);
-  double windows = 0;
-  for (const TokenIds& window : text.held_out) {
-    const std::vector<double> one =
-        loss_added_by_layers(teacher, result.features, to_tensor(window));
-    ++windows;
-    for (size_t i = 0; i < added.size(); ++i) added[i] += (one[i] - added[i]) / windows;
+  const Share own = group.share(std::ssize(text.held_out));
+  for (int64_t i = own.begin; i < own.end; ++i) {
+    const std::vector<double> one = loss_added_by_layers(
+        teacher, result.features, to_tensor(text.held_out[static_cast<size_t>(i)]));
+    for (size_t layer = 0; layer < added.size(); ++layer)
+      added[layer] += one[layer] / static_cast<double>(text.held_out.size());
   }
+  group.sum(added);
   return added;
 }
 
@@ -45,13 +46,14 @@ void judge(const Transformer& original, Transformer& teacher, Transformer& stude
            Distilled& result) {
   const int64_t tokens = static_cast<int64_t>(text.held_out.size()) * (text.held_out.length() - 1);
   const Compared compared =
-      compare(original, {&student}, each_of(text.held_out), tokens, progress).front();
+      compare(original, {&student}, each_of(text.held_out), tokens, progress, options.group)
+          .front();
   result.comparison = divergence_of(compared.windows);
   result.attention_error = layer_errors(compared);
   result.controls = evaluate_controls(student, teacher, result.features, each_of(text.held_out),
-                                      tokens, progress);
+                                      tokens, progress, options.group);
   result.floor = training_floor(original, text, options, result);
-  if (result.sensitivity) result.added = realised_loss(teacher, text, result);
+  if (result.sensitivity) result.added = realised_loss(teacher, text, result, options.group);
 }
 
 }  // namespace dofla

@@ -1,22 +1,11 @@
 // What a distillation's options mean together: what they contradict, and what the result depends
 // on.
-#include <bit>
-
+#include "dofla/checkpoint/fingerprint.h"
 #include "dofla/core/error.h"
-#include "dofla/core/fingerprint.h"
 #include "dofla/pipeline.h"
 
 namespace dofla {
 namespace {
-
-// Of features and their coordinates.
-std::string fingerprint(const FeatureSet& features) {
-  Fingerprint hash;
-  for (const auto& [part, tensor] : to_tensors(features))
-    for (int64_t i = 0; i < tensor.count(); ++i)
-      hash.add(std::bit_cast<uint32_t>(tensor.data<float>()[i]));
-  return hash.text();
-}
 
 // How many features each head gets, and what that depends on.
 void add_plan_settings(const ModelConfig& config, const DistillOptions& options, Json& settings) {
@@ -39,7 +28,7 @@ void add_plan_settings(const ModelConfig& config, const DistillOptions& options,
   settings["cost"] = plan.cost;
   settings["dims"] = plan.heads;
   if (!plan.exact.empty()) settings["exact_keys"] = to_json(plan.exact);
-  if (start != nullptr) settings["start"] = fingerprint(start->features);
+  if (start != nullptr) settings["start"] = fingerprint_of(to_tensors(start->features));
 }
 
 void add_training_settings(const Recipe& recipe, Json& settings) {

@@ -111,7 +111,7 @@ void plan_by_sensitivity(const Checkpoint& checkpoint, const DistillText& text,
                                             .seed = options.seed,
                                             .exact = options.exact.value_or(ExactKeys{}),
                                             .memory = made.memory},
-                                           options.device, progress);
+                                           options.device, progress, options.group);
   const SensitivityTable& table = *result.sensitivity;
   result.sensitivity->coordinates = options.coordinates_kind();
   // With as many features in all heads, beside the exact keys of the table.
@@ -127,7 +127,7 @@ void plan_by_dof(const Transformer& teacher, const DistillText& text, const Dist
   DofOptions dof = options.dof.value_or(DofOptions());
   dof.features = options.recipe.features;
   result.dof = measure_dof(teacher, first_windows(text.train, options.sequences), dof, options.seed,
-                           progress);
+                           progress, options.group);
   result.dof->coordinates = options.coordinates_kind();
   std::vector<double> largest_of_layer;
   for (const DofRow& row : degrees_of_freedom(*result.dof, result.dof->lambda))

@@ -1,6 +1,7 @@
 #include "dofla/sensitivity/added_loss.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 
@@ -36,12 +37,11 @@ class ObservedAttention : public SoftmaxAttention {
 // Sums over the windows of the gradient times the change g·δ of a head's output: its squares
 // position by position, and the squares of its sums over whole windows.
 struct Changes {
-  double positions = 0;
-  double windows = 0;
+  std::array<double, 2> sums = {};  // these two
 
   // The first takes the errors of positions as independent, the second as they come but with a
   // single number a window: the mean of both, of their logarithms.
-  double size() const { return std::sqrt(positions * windows); }
+  double size() const { return std::sqrt(sums[0] * sums[1]); }
 };
 
 // Adds the changes of one window to those of its heads.
@@ -59,10 +59,25 @@ void add_changes(const Tensor& from, const Tensor& to, const Tensor& grad,  // [
         product += double{grad.data<float>()[i]} *
                    (double{to.data<float>()[i]} - double{from.data<float>()[i]});
       sum += product;
-      heads[head].positions += product * product;
+      heads[head].sums[0] += product * product;
     }
-    heads[head].windows += sum * sum;
+    heads[head].sums[1] += sum * sum;
   }
+}
+
+// Over the windows of all ranks.
+void sum_changes(const Group& group, std::vector<std::vector<std::vector<Changes>>>& of_layers) {
+  std::vector<double> all;
+  const auto each = [&](const auto& visit) {
+    for (auto& layer : of_layers)
+      for (auto& set : layer)
+        for (Changes& head : set)
+          for (double& sum : head.sums) visit(sum);
+  };
+  each([&](double sum) { all.push_back(sum); });
+  group.sum(all);
+  auto next = all.begin();
+  each([&](double& sum) { sum = *next++; });
 }
 
 Tensor here(const Tensor& tensor) {
@@ -100,20 +115,21 @@ std::vector<double> shares_of(const std::vector<Changes>& heads) {
 
 }  // namespace
 
-double mean_loss(const Transformer& model, const Tensor& ids) {
+double mean_loss(const Transformer& model, const Tensor& ids, const Group& group) {
   std::vector<TokenIds> windows;
   for (int64_t b = 0; b < ids.size(0); ++b) {
     const int64_t* row = ids.data<int64_t>() + b * ids.size(1);
     windows.emplace_back(row, row + ids.size(1));
   }
-  return evaluate_next_token(model, each_of(windows)).loss;
+  return evaluate_next_token(model, each_of(windows), 0, {}, group).loss;
 }
 
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
-                                         const Tensor& ids) {
+                                         const Tensor& ids, const Group& group) {
+  const Share mine = group.share(ids.size(0));
   const auto outputs = [&] {
     std::vector<Tensor> windows;
-    for (int64_t b = 0; b < ids.size(0); ++b)
+    for (int64_t b = mine.begin; b < mine.end; ++b)
       windows.push_back(teacher.forward(ids.slice(b, b + 1)));
     return windows;
   };
@@ -127,9 +143,10 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
         at, make_attention(teacher.config(), features.layers[layer].to(teacher.device()), exact));
     const std::vector<Tensor> changed = outputs();
     for (size_t b = 0; b < own.size(); ++b) {
-      const Tensor window = ids.slice(static_cast<int64_t>(b), static_cast<int64_t>(b) + 1);
-      added[layer] += divergence(teacher, own[b], changed[b], window);
+      const int64_t at_window = mine.begin + static_cast<int64_t>(b);
+      added[layer] += divergence(teacher, own[b], changed[b], ids.slice(at_window, at_window + 1));
     }
+    group.sum(std::span(&added[layer], 1));
     if (!std::isfinite(added[layer])) mean_loss(teacher, ids);  // names the layer at fault
     teacher.exchange_attention(at, std::move(softmax));
     added[layer] /= static_cast<double>(ids.size(0) * (ids.size(1) - 1));
@@ -139,7 +156,7 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
 
 std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
                                                           const std::vector<FeatureSet>& sets,
-                                                          const Tensor& ids) {
+                                                          const Tensor& ids, const Group& group) {
   const int64_t layers = teacher.config().layers;
   std::vector<std::unique_ptr<Attention>> own;
   std::vector<std::vector<std::vector<Changes>>> changes(static_cast<size_t>(layers));
@@ -163,8 +180,10 @@ std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
         layer, std::make_unique<ObservedAttention>(teacher.config(), see)));
   }
   Gradients none;  // of weights and features: only what passes through the attention is wanted
-  for (int64_t b = 0; b < ids.size(0); ++b)
+  const Share mine = group.share(ids.size(0));
+  for (int64_t b = mine.begin; b < mine.end; ++b)
     next_token_gradient(teacher, ids.slice(b, b + 1), true, none);
+  sum_changes(group, changes);
 
   std::vector<std::vector<std::vector<double>>> shares;
   for (int64_t layer = 0; layer < layers; ++layer) {

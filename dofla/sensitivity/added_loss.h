@@ -4,20 +4,24 @@
 
 #include <vector>
 
+#include "dofla/distributed/group.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {
 
 // The mean next-token loss of equally long windows.
-double mean_loss(const Transformer& model, const Tensor& ids);  // [B, T], I64
+double mean_loss(const Transformer& model, const Tensor& ids,  // [B, T], I64
+                 const Group& group = {});
 
 // What every layer adds to the teacher's loss when it alone has these features and the others keep
 // their softmax attention: as a divergence, which needs far fewer windows than the difference of
 // two losses (docs/sensitivity.md). One forward a layer; 0 for a layer without features. The
-// teacher's attention is exchanged meanwhile and its own again when this returns.
+// teacher's attention is exchanged meanwhile and its own again when this returns. Ranks share the
+// windows here and below, and all have the result.
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
-                                         const Tensor& ids);  // [B, T], I64
+                                         const Tensor& ids,  // [B, T], I64
+                                         const Group& group = {});
 
 // What every head contributes to that of its layer, for several sets of features at once: shares,
 // [layers, heads, sets], that add up to 1 over the heads of a layer. One forward and backward of
@@ -25,6 +29,7 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
 // those of a key head where a set has exact keys alone.
 std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
                                                           const std::vector<FeatureSet>& sets,
-                                                          const Tensor& ids);  // [B, T], I64
+                                                          const Tensor& ids,  // [B, T], I64
+                                                          const Group& group = {});
 
 }  // namespace dofla

@@ -5,6 +5,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/distill/pair_init.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/dof/measure.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/sensitivity/added_loss.h"
@@ -97,15 +98,15 @@ Json to_json(const Recipe& recipe) {
 
 std::vector<FeatureSet> train_ladder(const Transformer& teacher, const WindowSet& text,
                                      const Recipe& recipe, const SensitivityTable& table,
-                                     const Progress& progress) {
+                                     const Progress& progress, const Group& group) {
   std::vector<FeatureSet> sets = draw_features(teacher, text, table, recipe.features);
   if (table.steps == 0) return sets;
   SideBySide students(teacher, std::move(sets), std::get<FeatureLossOptions>(recipe.loss),
-                      recipe.train);
+                      recipe.train, group);
   ShuffledBatches batches(text, table.batch, table.seed);
   for (int64_t step = 0; step < table.steps; ++step) {
     students.step(batches.at(step));
-    report(progress, {"train the ladder", step + 1, table.steps, "steps"});
+    report(group, progress, {"train the ladder", step + 1, table.steps, "steps"});
   }
   std::vector<FeatureSet> trained;
   for (size_t i = 0; i < students.size(); ++i) trained.push_back(students.trainer(i).features());
@@ -124,19 +125,20 @@ std::vector<std::vector<SensitivityTable::Curve>> times(
 
 // What every layer and key head adds with caches of exact keys and without features.
 void measure_keys(Transformer& teacher, const Tensor& ids, const Progress& progress,
-                  SensitivityTable& table) {
+                  const Group& group, SensitivityTable& table) {
   if (table.key_ladder.empty()) return;
   const auto layers = static_cast<size_t>(table.model.layers);
   table.keys.resize(layers);
   std::vector<FeatureSet> caches;
   for (const int64_t keys : table.key_ladder) {
     caches.push_back(exact_keys_alone(table.model.layers, table.exact.with_keys(keys)));
-    const std::vector<double> added = loss_added_by_layers(teacher, caches.back(), ids);
+    const std::vector<double> added = loss_added_by_layers(teacher, caches.back(), ids, group);
     for (size_t s = 0; s < layers; ++s) table.keys[s].push_back(added[s]);
-    report(progress, {"loss added without features", std::ssize(caches),
-                      std::ssize(table.key_ladder), "caches"});
+    report(group, progress,
+           {"loss added without features", std::ssize(caches), std::ssize(table.key_ladder),
+            "caches"});
   }
-  table.key_shares = times(head_shares(teacher, caches, ids), table.keys);
+  table.key_shares = times(head_shares(teacher, caches, ids, group), table.keys);
 }
 
 }  // namespace
@@ -161,7 +163,7 @@ std::vector<int64_t> ladder_around(int64_t cost) {
 
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowSet& text,
                                      const SensitivityOptions& options, const Device& device,
-                                     const Progress& progress) {
+                                     const Progress& progress, const Group& group) {
   const ModelConfig& config = checkpoint.config();
   const auto available = static_cast<int64_t>(text.size());
   const int64_t cost =
@@ -188,31 +190,34 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowS
   table.length = text.length();
   choose_keys(options, config.kv_heads, table);
   table.text = fingerprint_of(text);
+  require_same(group, "text", table.text);
+  require_same_weights(group, checkpoint);
 
   Transformer teacher(checkpoint, device);
   const Tensor ids = first_windows(text, table.windows);
-  table.teacher_loss = mean_loss(teacher, ids);
-  measure_keys(teacher, ids, progress, table);
-  const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress);
+  table.teacher_loss = mean_loss(teacher, ids, group);
+  measure_keys(teacher, ids, progress, group, table);
+  const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress, group);
   table.layers.resize(static_cast<size_t>(config.layers));
   int64_t done = 0;
   for (const FeatureSet& set : sets) {
-    const std::vector<double> added = loss_added_by_layers(teacher, set, ids);
+    const std::vector<double> added = loss_added_by_layers(teacher, set, ids, group);
     for (size_t s = 0; s < added.size(); ++s) table.layers[s].push_back(added[s]);
-    report(progress, {"loss added", ++done, static_cast<int64_t>(sets.size()), "students"});
+    report(group, progress, {"loss added", ++done, static_cast<int64_t>(sets.size()), "students"});
   }
-  table.heads = times(head_shares(teacher, sets, ids), table.layers);
+  table.heads = times(head_shares(teacher, sets, ids, group), table.layers);
   return table;
 }
 
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, Coordinates coordinates,
                                      const WindowSet& text, const SensitivityOptions& options,
-                                     const Device& device, const Progress& progress) {
+                                     const Device& device, const Progress& progress,
+                                     const Group& group) {
   const size_t count = std::min(static_cast<size_t>(kDofSequences), text.size());
   const CoordinateSet chosen = measure_coordinates(
-      Transformer(checkpoint, device), text.slice(0, count).all(), coordinates, progress);
-  SensitivityTable table =
-      measure_sensitivity(in_coordinates(checkpoint, chosen), text, options, device, progress);
+      Transformer(checkpoint, device), text.slice(0, count).all(), coordinates, progress, group);
+  SensitivityTable table = measure_sensitivity(in_coordinates(checkpoint, chosen), text, options,
+                                               device, progress, group);
   table.coordinates = coordinates;
   return table;
 }

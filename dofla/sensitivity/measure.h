@@ -5,6 +5,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
 #include "dofla/distill/recipe.h"
+#include "dofla/distributed/group.h"
 #include "dofla/ops/exact_keys.h"
 #include "dofla/sensitivity/sensitivity_table.h"
 
@@ -39,15 +40,16 @@ std::vector<int64_t> key_ladder_around(int64_t keys, const ExactKeys& kind, int6
 // where there is a key ladder, also what layers add with a cache of exact keys and no features.
 // Throws Error if there are fewer windows than asked for or they are too short for the key ladder,
 // or if the memory does not buy the least, and std::invalid_argument on options that
-// make no sense.
+// make no sense. All ranks of a group have the table.
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowSet& text,
                                      const SensitivityOptions& options, const Device& device = {},
-                                     const Progress& progress = {});
+                                     const Progress& progress = {}, const Group& group = {});
 
 // The same in these coordinates, which are chosen by the first windows of the text, as distill
 // does.
 SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, Coordinates coordinates,
                                      const WindowSet& text, const SensitivityOptions& options,
-                                     const Device& device = {}, const Progress& progress = {});
+                                     const Device& device = {}, const Progress& progress = {},
+                                     const Group& group = {});
 
 }  // namespace dofla

@@ -2,14 +2,16 @@
 
 #include "dofla/core/error.h"
 #include "dofla/distill/pairs_to_learn.h"
+#include "dofla/distill/shared_batch.h"
 
 namespace dofla {
 
 // A trainer asks its objective for the losses of a batch. Here all but the last first let the next
 // trainer take its step, so that the steps nest and the last one runs the teacher for all.
 SideBySide::SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts,
-                       const FeatureLossOptions& loss, const TrainOptions& options)
-    : teacher_(teacher), loss_(loss) {
+                       const FeatureLossOptions& loss, const TrainOptions& options,
+                       const Group& group)
+    : teacher_(teacher), loss_(loss), group_(group) {
   require(!starts.empty(), "SideBySide: no features");
   for (FeatureSet& start : starts) {
     Objective objective = layerwise_objective(teacher, loss);
@@ -32,19 +34,32 @@ void SideBySide::step(const Tensor& ids) {
 }
 
 void SideBySide::run_teacher(const Tensor& ids) const {
+  SharedBatch batch(group_, ids);
+  // What a layer's features of every trainer get.
+  const auto for_each = [&](int64_t layer, const auto& add) {
+    for (const Waiting& trainer : waiting_)
+      if (const Features& of = trainer.features->layers[static_cast<size_t>(layer)]; !of.empty())
+        add(of, *trainer.take);
+  };
   ForwardOptions forward;
   forward.heads_only = true;
   forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
-    const auto at = static_cast<size_t>(layer);
     // All students have the same exact keys.
-    const PairsToLearn pairs =
-        pairs_to_learn(q, k, v, exact_keys_of(waiting_.front().features->exact, at));
-    for (const Waiting& trainer : waiting_) {
-      const Features& features = trainer.features->layers[at];
-      if (!features.empty()) (*trainer.take)(layer, feature_loss(pairs, features, loss_));
-    }
+    const PairsToLearn pairs = pairs_to_learn(
+        q, k, v, exact_keys_of(waiting_.front().features->exact, static_cast<size_t>(layer)));
+    for_each(layer, [&](const Features& features, const Objective::Take& take) {
+      batch.add(layer, feature_loss(pairs, features, loss_), take);
+    });
   };
-  teacher_.forward(ids, forward);
+  if (batch.rows().defined()) {
+    teacher_.forward(batch.rows(), forward);
+  } else {
+    for (int64_t layer = 0; layer < teacher_.config().layers; ++layer)
+      for_each(layer, [&](const Features& features, const Objective::Take& take) {
+        batch.add_nothing(layer, features, take);
+      });
+  }
+  batch.finish();
 }
 
 }  // namespace dofla

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dofla/distill/train.h"
+#include "dofla/distributed/group.h"
 
 namespace dofla {
 
@@ -11,10 +12,10 @@ class SideBySide {
  public:
   // The teacher must live as long as this.
   SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts,
-             const FeatureLossOptions& loss, const TrainOptions& options);
+             const FeatureLossOptions& loss, const TrainOptions& options, const Group& group = {});
   SideBySide(const SideBySide&) = delete;
 
-  // One optimizer step of every set on a batch of token ids [B, T].
+  // One optimizer step of every set on a batch of token ids [B, T], of which all ranks take some.
   void step(const Tensor& ids);
 
   size_t size() const { return trainers_.size(); }
@@ -31,6 +32,7 @@ class SideBySide {
 
   const Transformer& teacher_;
   FeatureLossOptions loss_;
+  Group group_;
   std::vector<FeatureTrainer> trainers_;
   std::vector<Waiting> waiting_;
 };

@@ -5,7 +5,6 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/fingerprint.h"
-#include "dofla/core/parallel.h"
 #include "dofla/core/saved_json.h"
 
 namespace dofla {
@@ -18,13 +17,9 @@ constexpr size_t kLengthBytes = 8, kChecksumBytes = 16;
 static_assert(std::endian::native == std::endian::little,
               "states are written as they lie in memory");
 
-std::span<const std::byte> bytes_of(const void* data, size_t size) {
-  return {static_cast<const std::byte*>(data), size};
-}
-
 std::string checksum_of(std::string_view bytes) {
   Fingerprint print;
-  print.add(bytes_of(bytes.data(), bytes.size()));
+  print.add(std::as_bytes(std::span(bytes)));
   return print.text();
 }
 
@@ -90,23 +85,6 @@ Tensor first_tokens(const Tensor& cache, int64_t tokens) {
 }
 
 }  // namespace
-
-std::string fingerprint_of(const Checkpoint& checkpoint) {
-  const std::vector<std::string> names = checkpoint.names();
-  std::vector<std::string> parts(names.size());
-  parallel_for(std::ssize(names), [&](int64_t i) {
-    const Tensor tensor = checkpoint.tensor(names[static_cast<size_t>(i)]);
-    Fingerprint print;
-    print.add(bytes_of(tensor.raw(), static_cast<size_t>(tensor.bytes())));
-    parts[static_cast<size_t>(i)] =
-        fmt::format("{} {} {} {}", names[static_cast<size_t>(i)], name(tensor.dtype()),
-                    to_string(tensor.shape()), print.text());
-  });
-  Fingerprint whole;
-  parts.push_back(checkpoint.config_json().dump(-1, ' ', false, Json::error_handler_t::replace));
-  for (const std::string& part : parts) whole.add(bytes_of(part.data(), part.size()));
-  return whole.text();
-}
 
 StateFormat::StateFormat(const Transformer& model, std::string fingerprint)
     : fingerprint_(std::move(fingerprint)),

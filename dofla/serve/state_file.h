@@ -6,14 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "dofla/checkpoint/checkpoint.h"
+#include "dofla/checkpoint/fingerprint.h"
 #include "dofla/core/json.h"
 #include "dofla/serve/snapshot.h"
 
 namespace dofla {
-
-// Tells models apart: of the configuration and all tensors, whatever device computes with them.
-std::string fingerprint_of(const Checkpoint& checkpoint);
 
 // How the states of a model are written. Works on the CPU alone, whatever device the model is on.
 class StateFormat {

@@ -40,7 +40,7 @@ void tell(const Finetuner& run, const FinetuneOptions& options, TrainingStep ste
   step.learning_rate = run.learning_rate(run.steps_done() - 1);
   const int64_t before = run.steps_done() - 1, each = run.steps_per_epoch();
   const std::string stage = fmt::format("epoch {} of {}", before / each + 1, options.epochs);
-  report(progress, {stage, before % each + 1, each, "steps", &step});
+  report(options.group, progress, {stage, before % each + 1, each, "steps", &step});
 }
 
 FinetuneResult run_to_the_end(Finetuner& run, const Transformer& model,
@@ -97,6 +97,7 @@ FinetuneResult finetune(Transformer& model, const Lessons& lessons, const Finetu
   require(options.checkpoint_every > 0, "finetune: a checkpoint every {} steps",
           options.checkpoint_every);
   Finetuner run(model, lessons, options);
+  run.require_same_job();
   // The first checkpoint comes before all work: a place that cannot be written to, or has no room
   // for those to come, shows at once.
   if (options.resume)
@@ -107,6 +108,7 @@ FinetuneResult finetune(Transformer& model, const Lessons& lessons, const Finetu
     return run_to_the_end(run, model, options, judge, progress);
   } catch (const Cancelled&) {
     if (run.healthy()) run.save();
+    options.group.wait();  // nobody leaves before the run is kept
     throw;
   }
 }

@@ -8,6 +8,7 @@
 #include "dofla/core/json.h"
 #include "dofla/core/progress.h"
 #include "dofla/data/tasks/task_result.h"
+#include "dofla/distributed/group.h"
 #include "dofla/train/lessons.h"
 
 namespace dofla {
@@ -26,6 +27,9 @@ struct FinetuneOptions {
   bool keep_best = true;
   int64_t part_tokens = 2048;  // StepMemory: a GPU wants more at once, part_tokens_for()
   bool recompute = false;      // less memory for a third more time: Tape::recompute
+  // Ranks that train together: each differentiates a share of a step's lessons and makes the same
+  // step. The first one keeps the run.
+  Group group = {};
 
   // Where the run is kept until it is over; empty: nowhere. `resume` goes on with the run there.
   fs::path checkpoint;
@@ -77,9 +81,11 @@ using Judge = std::function<Judgement(const Transformer& model)>;
 // weights of the epoch that is kept: the best score, of equal ones the first. Weights from before
 // training are kept if they score higher than every epoch. On one device the same options give the
 // same bits, however often the run was interrupted and with any number of threads; a run that began
-// on another device is not resumed. Throws Error if the loss runs away (the last checkpoint is then
-// one from before), or if the checkpoint cannot be written, read or is of another run. Asked to
-// stop through `progress`, it finishes the step, writes a checkpoint and throws Cancelled.
+// on another device is not resumed. Ranks get the same from the same number of them, and from
+// another number the same within the rounding of sums. Throws Error if the loss runs away (the last
+// checkpoint is then one from before), or if the checkpoint cannot be written, read or is of
+// another run. Asked to stop through `progress`, it finishes the step, writes a checkpoint and
+// throws Cancelled.
 FinetuneResult finetune(Transformer& model, const Lessons& lessons, const FinetuneOptions& options,
                         const Judge& judge, const Progress& progress = {});
 

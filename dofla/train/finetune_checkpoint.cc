@@ -5,8 +5,10 @@
 // beginning.
 #include <algorithm>
 
+#include "dofla/checkpoint/fingerprint.h"
 #include "dofla/core/error.h"
 #include "dofla/distill/training_file.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/train/finetuner.h"
 
 namespace dofla {
@@ -59,7 +61,7 @@ std::vector<Judgement> from_table(const Tensor& table, const std::string& where)
 }  // namespace
 
 void Finetuner::save() {
-  if (options_.checkpoint.empty()) return;
+  if (options_.checkpoint.empty() || !options_.group.is_first()) return;
   if (judgements_.empty()) WholeFile(options_.checkpoint).reserve(largest_checkpoint());
   NamedTensors tensors;
   if (steps_done() > 0 && !is_over()) optimizer_.save(tensors);
@@ -101,6 +103,8 @@ void Finetuner::restore() {
   // The model is still as the run began with it.
   if (options_.keep_best && !judgements_.empty() && kept() == 0) copy_best();
   if (steps_done() > 0) restore_parameters(file);
+  require_same(options_.group, "checkpoint",
+               fmt::format("{} steps, {}", steps_done(), fingerprint_of(optimizer_.parameters())));
 }
 
 void Finetuner::restore_parameters(const Safetensors& file) {

@@ -1,12 +1,11 @@
 #include "dofla/train/finetuner.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
+#include "dofla/checkpoint/fingerprint.h"
 #include "dofla/core/error.h"
-#include "dofla/core/fingerprint.h"
 #include "dofla/model/identity.h"
 
 namespace dofla {
@@ -18,23 +17,13 @@ constexpr int64_t kPatience = 10;  // steps that may go wrong before the run is 
 // model that starts below one may go astray and come back.
 constexpr double kRunawayFactor = 10;
 
-std::string fingerprint(const NamedTensors& parameters) {
-  Fingerprint print;
-  for (const auto& [name, tensor] : parameters) {
-    const Tensor here = tensor.to(Device());
-    for (int64_t i = 0; i < here.count(); ++i)
-      print.add(std::bit_cast<uint32_t>(here.data<float>()[i]));
-  }
-  return print.text();
-}
-
 Json describe(const Transformer& model, const Lessons& lessons, const FinetuneOptions& options) {
   Json run = options.run;
   run.update(lessons.about);
   run.update({{"device", model.device().name()},
               {"model", to_string(identity_of(model.config()))},
               {"products", name(model.weights().token_embedding.dtype())},
-              {"weights", fingerprint(parameters(model, kEverything))},
+              {"weights", fingerprint_of(parameters(model, kEverything))},
               {"epochs", options.epochs},
               {"batch", options.batch},
               {"lr", options.learning_rate},
@@ -98,13 +87,27 @@ int64_t Finetuner::step() {
   const double share = 1 / static_cast<double>(lessons.size());
   if (lessons_.announce && steps_done() + 1 < steps()) lessons_.announce(batch(steps_done() + 1));
   gradients_.clear();
-  const double loss = lessons_.differentiate(
-      model_, lessons, share, {options_.part_tokens, options_.recompute}, gradients_);
+  const double loss = differentiate(lessons, share);
   const bool taken = optimizer_.step(parameters(gradients_), learning_rate(steps_done()));
   model_.follow_parameters();
   loss_.push_back(taken ? loss * share : std::numeric_limits<double>::quiet_NaN());
   stop_if_diverged();
   return lessons_.tokens(lessons);
+}
+
+double Finetuner::differentiate(std::span<const int64_t> lessons, double share) {
+  const Share own = options_.group.share(std::ssize(lessons));
+  double loss = 0;
+  if (own.count() > 0)
+    loss = lessons_.differentiate(
+        model_, lessons.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.count())),
+        share, {options_.part_tokens, options_.recompute}, gradients_);
+  if (options_.group.alone()) return loss;
+  options_.group.sum(std::span(&loss, 1));
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : parameters(gradients_)) tensors.push_back(tensor);
+  options_.group.sum(tensors);
+  return loss;
 }
 
 int64_t Finetuner::patience() const {

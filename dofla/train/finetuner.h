@@ -1,6 +1,7 @@
 // The steps of a fine-tuning run, one at a time: what finetune() is made of.
 #pragma once
 
+#include "dofla/distributed/agreement.h"
 #include "dofla/train/finetune.h"
 #include "dofla/train/optimizer.h"
 #include "dofla/train/schedule.h"
@@ -11,6 +12,9 @@ class Finetuner {
  public:
   // Makes the model trainable. Model and lessons must live as long as this object.
   Finetuner(Transformer& model, const Lessons& lessons, const FinetuneOptions& options);
+
+  // All ranks: throws Error if they were given something else.
+  void require_same_job() const { require_same(options_.group, run_); }
 
   int64_t steps() const { return schedule_.steps; }  // of the whole run
   int64_t steps_done() const { return static_cast<int64_t>(loss_.size()); }
@@ -42,6 +46,8 @@ class Finetuner {
 
  private:
   std::vector<int64_t> batch(int64_t step);
+  // The sum of their losses; the gradients of `share` times it are added up over all ranks.
+  double differentiate(std::span<const int64_t> lessons, double share);
   // The number of the judgement whose weights are kept: 0 is that before training.
   size_t kept() const;
   void copy_best();

@@ -56,7 +56,7 @@ ProcessResult run_process(const std::vector<std::string>& command,
     redirect(STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC);
     redirect(STDERR_FILENO, err, O_WRONLY | O_CREAT | O_TRUNC);
     // A shell that runs the tests in the background lets them ignore these, and a child would too.
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, SIG_DFL);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, SIG_DFL);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     ::execv(arguments[0], arguments.data());
     ::_exit(127);

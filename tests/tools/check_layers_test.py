@@ -80,6 +80,14 @@ class CheckLayers(unittest.TestCase):
         self.expect_wrong("dofla/serve/service.cc", "boost/asio/post.hpp", "Boost stays in")
         self.expect_wrong("cli/serve.cc", "boost/beast/http.hpp", "Boost stays in")
 
+    def test_mpi_headers(self):
+        self.expect_allowed("dofla/distributed/mpi.cc", "mpi.h")
+        self.expect_allowed("dofla/distill/a.h", "dofla/distributed/group.h")
+        self.expect_wrong("dofla/distributed/group.cc", "mpi.h", "MPI stays in")
+        self.expect_wrong("cli/main.cc", "mpi.h", "MPI stays in")
+        self.expect_wrong("dofla/ops/a.cc", "dofla/distributed/group.h", "ops must not include distributed")
+        self.expect_wrong("dofla/distributed/a.h", "dofla/features/b.h", "distributed must not include features")
+
     def test_ways_around(self):
         self.expect_wrong("dofla/core/a.h", "../ops/b.h", "write the path from the root")
         files = {"dofla/model/a.cc": '#include "b.h"\n', "dofla/model/b.h": ""}

@@ -1,0 +1,49 @@
+// Linked instead of mpi.cc where dofla is built without MPI: there is one process.
+#include <unistd.h>
+
+#include "dofla/core/error.h"
+#include "dofla/distributed/transport.h"
+
+namespace dofla::transport {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw std::logic_error("this build of dofla has no MPI");
+}
+
+}  // namespace
+
+bool available() {
+  return false;
+}
+
+Place start(int processes) {
+  fail(
+      "{} processes were started together, but this build of dofla has no MPI: install "
+      "libopenmpi-dev and openmpi-bin and build it again, or start one process",
+      processes);
+}
+
+void finish() {}
+
+void abort(int status) {
+  ::_exit(status);
+}
+
+void sum(std::span<float>) {
+  refuse();
+}
+
+void sum(std::span<double>) {
+  refuse();
+}
+
+std::vector<std::string> gather(std::string_view) {
+  refuse();
+}
+
+bool any(bool) {
+  refuse();
+}
+
+}  // namespace dofla::transport

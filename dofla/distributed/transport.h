@@ -1,0 +1,28 @@
+// What Group needs of MPI, for all processes that were started together: mpi.cc has it, no_mpi.cc
+// refuses where dofla is built without.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dofla::transport {
+
+struct Place {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // among those on the same machine
+};
+
+bool available();
+Place start(int processes);  // so many were started, as far as is known
+void finish();               // where it was started
+[[noreturn]] void abort(int status);
+
+void sum(std::span<float> values);  // in the order of the ranks, whatever MPI does
+void sum(std::span<double> values);
+std::vector<std::string> gather(std::string_view bytes);
+bool any(bool mine);
+
+}  // namespace dofla::transport
