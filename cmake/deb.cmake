@@ -15,6 +15,7 @@ set(CPACK_DEBIAN_DOFLA_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 # For those who build on the library.
 set(CPACK_DEBIAN_DOFLA_PACKAGE_RECOMMENDS "libfmt-dev, nlohmann-json3-dev")
+set(CPACK_DEBIAN_DOFLA_PACKAGE_SUGGESTS "openmpi-bin")  # mpirun
 if(TARGET dofla_python)
   install(FILES cmake/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/python3-dofla COMPONENT python)
   list(APPEND CPACK_COMPONENTS_ALL python)

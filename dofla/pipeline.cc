@@ -91,7 +91,8 @@ void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const 
   FeatureTrainer trainer(draw_features(teacher, text, options, result.plan).to(options.device),
                          objective_of(checkpoint, teacher.model, options), train);
   if (options.resume) trainer.restore(options.checkpoint, result.settings);
-  require_same(options.group, "features", fingerprint_of(to_tensors(trainer.features())));
+  if (!options.group.alone())
+    require_same(options.group, "features", fingerprint_of(to_tensors(trainer.features())));
   ShuffledBatches batches(text.train, options.batch, options.seed);
   const Stopwatch whole;
   Stopwatch since_checkpoint;

@@ -103,8 +103,10 @@ void Finetuner::restore() {
   // The model is still as the run began with it.
   if (options_.keep_best && !judgements_.empty() && kept() == 0) copy_best();
   if (steps_done() > 0) restore_parameters(file);
-  require_same(options_.group, "checkpoint",
-               fmt::format("{} steps, {}", steps_done(), fingerprint_of(optimizer_.parameters())));
+  if (!options_.group.alone())
+    require_same(
+        options_.group, "checkpoint",
+        fmt::format("{} steps, {}", steps_done(), fingerprint_of(optimizer_.parameters())));
 }
 
 void Finetuner::restore_parameters(const Safetensors& file) {

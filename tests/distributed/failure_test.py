@@ -118,7 +118,6 @@ class Disks(Failure):
 class Interrupted(Failure):
     """A run that is cut short while it trains."""
 
-    STEPS = 160
 
     def cut(self, ranks, out, act, kind="distill"):
         """Begins a run and acts on it, given mpirun's process and the ranks' numbers, once a checkpoint is there."""
@@ -137,8 +136,8 @@ class Interrupted(Failure):
         return begun.returncode, errors
 
     def command(self, kind, out):
-        more = {"distill": ["--cost", 4, "--strategy", "fix", "--steps", self.STEPS],
-                "finetune": ["--epochs", self.STEPS // 4]}[kind]
+        more = {"distill": ["--cost", 4, "--strategy", "fix", "--steps", 160],
+                "finetune": ["--epochs", 8]}[kind]
         return [kind, MODEL, *TEXT, "--batch", 3, "--checkpoint-every", 2, *more, "--out", out]
 
     def test_a_killed_rank(self):
