@@ -88,6 +88,7 @@ class DegreesOfFreedom(Result):
     seed: int
     model: Result
     layers: list[Result]
+    ladder: list[int]  # with errors
 
 
 class Sensitivity(Result):

@@ -89,6 +89,23 @@ TEST(ReportPage, ShowsPlanCurvesAndResults) {
   }
 }
 
+TEST(ReportPage, ShowsErrorsOfFeaturesWhereTheyWereMeasured) {
+  ReportData data = test::paper_report();
+  EXPECT_FALSE(contains(markup(data), "Random features"));
+  for (LayerDof& layer : data.dof->layers) {
+    layer.error_bound = {{32, 2.25}};
+    layer.leverage_error = {{8, 0.875}, {32, 0.4375}};
+    layer.gaussian_error = {{8, 0.9375}, {32, 0.9375}};
+  }
+  const std::string page = markup(data);
+  EXPECT_TRUE(contains(page, "<h2>Random features</h2>"));
+  EXPECT_EQ(count(page, "class=\"mark series"), 4u * 12u);
+  EXPECT_EQ(count(page, "class=\"faint\""), 144u);  // of the spectra, and Gaussian features
+  EXPECT_EQ(count(page, "<td>2.25</td>"), 12u);
+  EXPECT_EQ(count(page, "<td>0.438</td>"), 12u);
+  EXPECT_EQ(first_unbalanced(page), "");
+}
+
 TEST(ReportPage, ShowsSensitivityAndWhatItPredicted) {
   ReportData data;
   data.sensitivity =
