@@ -6,6 +6,7 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/parallel.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/features/feature_map.h"
 
 namespace dofla {
@@ -27,12 +28,38 @@ FeatureErrors feature_errors(const RidgeKernel& kernel, const std::vector<int64_
   return out;
 }
 
-void add_errors(const QueryKeySampler& sampler, DofTable& table, const Progress& progress) {
+namespace {
+
+// Of ranks that each have those of their share of the heads: all, on all.
+void gather_errors(const Group& group, std::vector<FeatureErrors>& errors) {
+  if (group.alone()) return;
+  std::vector<std::vector<double>> rows;
+  for (const FeatureErrors& head : errors) {
+    std::vector<double>& row = rows.emplace_back(1, head.largest_score);
+    row.insert(row.end(), head.gaussian.begin(), head.gaussian.end());
+    row.insert(row.end(), head.leverage.begin(), head.leverage.end());
+  }
+  gather_rows(group, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto first = rows[i].begin() + 1, half = first + (rows[i].end() - first) / 2;
+    errors[i] = {.gaussian = {first, half},
+                 .leverage = {half, rows[i].end()},
+                 .largest_score = rows[i].front()};
+  }
+}
+
+}  // namespace
+
+void add_errors(const QueryKeySampler& sampler, DofTable& table, const Progress& progress,
+                const Group& group) {
   const int64_t heads = table.heads_in_layer(), count = table.model.layers * heads;
   table.ladder.assign(std::begin(kErrorLadder), std::end(kErrorLadder));
   table.errors.resize(static_cast<size_t>(count));
+  const Progress pace = at_own_pace(group, progress);
+  const Share own = group.share(count);
   int64_t done = 0;
-  parallel_for(count, [&](int64_t i) {
+  parallel_for(own.count(), [&](int64_t of_own) {
+    const int64_t i = own.begin + of_own;
     try {
       const Tensor sample = sampler.sample(i / heads, i % heads, 0).to(Device());
       table.errors[static_cast<size_t>(i)] =
@@ -45,10 +72,11 @@ void add_errors(const QueryKeySampler& sampler, DofTable& table, const Progress&
 #pragma omp critical(dofla_dof_progress)
     {
       update.done = ++done;
-      progress.tell(update);
+      pace.tell(update);
     }
-    stop_if_asked(progress, update);  // out here: nothing may be thrown across the critical section
+    stop_if_asked(pace, update);  // out here: nothing may be thrown across the critical section
   });
+  gather_errors(group, table.errors);
 }
 
 }  // namespace dofla

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dofla/core/progress.h"
+#include "dofla/distributed/group.h"
 #include "dofla/dof/dof_table.h"
 #include "dofla/dof/leverage.h"
 #include "dofla/dof/sample.h"
@@ -19,7 +20,8 @@ inline constexpr int64_t kErrorLadder[] = {8, 32, 128, 512};
 FeatureErrors feature_errors(const RidgeKernel& kernel, const std::vector<int64_t>& ladder,
                              int64_t head_size, uint64_t seed, uint64_t stream);
 
-// Of every head, on the first draw of its samples, at the table's λ.
-void add_errors(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {});
+// Of every head, on the first draw of its samples, at the table's λ. Ranks share the heads.
+void add_errors(const QueryKeySampler& sampler, DofTable& table, const Progress& progress = {},
+                const Group& group = {});
 
 }  // namespace dofla

@@ -156,7 +156,7 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
   sampler.sum(group);
   const auto add = sampler.samples().device().is_cuda() ? add_values : add_spectra;
   add(sampler, table, progress, group);
-  if (options.errors) add_errors(sampler, table, progress);
+  if (options.errors) add_errors(sampler, table, progress, group);
   return table;
 }
 

@@ -85,7 +85,8 @@ int64_t Finetuner::step() {
   require(!waits_for_judgement(), "finetune: step {} waits for a judgement", steps_done());
   const std::vector<int64_t> lessons = batch(steps_done());
   const double share = 1 / static_cast<double>(lessons.size());
-  if (lessons_.announce && steps_done() + 1 < steps()) lessons_.announce(batch(steps_done() + 1));
+  if (lessons_.announce && steps_done() + 1 < steps())
+    lessons_.announce(own_part(batch(steps_done() + 1)));
   gradients_.clear();
   const double loss = differentiate(lessons, share);
   const bool taken = optimizer_.step(parameters(gradients_), learning_rate(steps_done()));
@@ -95,13 +96,17 @@ int64_t Finetuner::step() {
   return lessons_.tokens(lessons);
 }
 
-double Finetuner::differentiate(std::span<const int64_t> lessons, double share) {
+std::vector<int64_t> Finetuner::own_part(const std::vector<int64_t>& lessons) const {
   const Share own = options_.group.share(std::ssize(lessons));
+  return {lessons.begin() + own.begin, lessons.begin() + own.end};
+}
+
+double Finetuner::differentiate(const std::vector<int64_t>& lessons, double share) {
+  const std::vector<int64_t> own = own_part(lessons);
   double loss = 0;
-  if (own.count() > 0)
-    loss = lessons_.differentiate(
-        model_, lessons.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.count())),
-        share, {options_.part_tokens, options_.recompute}, gradients_);
+  if (!own.empty())
+    loss = lessons_.differentiate(model_, own, share, {options_.part_tokens, options_.recompute},
+                                  gradients_);
   if (options_.group.alone()) return loss;
   options_.group.sum(std::span(&loss, 1));
   std::vector<Tensor> tensors;

@@ -46,8 +46,9 @@ class Finetuner {
 
  private:
   std::vector<int64_t> batch(int64_t step);
+  std::vector<int64_t> own_part(const std::vector<int64_t>& lessons) const;  // of this rank
   // The sum of their losses; the gradients of `share` times it are added up over all ranks.
-  double differentiate(std::span<const int64_t> lessons, double share);
+  double differentiate(const std::vector<int64_t>& lessons, double share);
   // The number of the judgement whose weights are kept: 0 is that before training.
   size_t kept() const;
   void copy_best();

@@ -136,7 +136,7 @@ class Measured(Equality):
             self.assertEqual(found["kl_stderr"], expected["kl_stderr"])
 
     def test_dof(self):
-        command = ["dof", MODEL, *self.TEXT, "--samples", 48, "--draws", 2]
+        command = ["dof", MODEL, *self.TEXT, "--samples", 48, "--draws", 2, "--errors"]
         for coordinates in ("raw", "balanced"):
             expected = answer(*command, "--coordinates", coordinates)
             for ranks in (2, 3):
