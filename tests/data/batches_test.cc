@@ -127,7 +127,9 @@ TEST(ShuffledPlace, IsAPermutationOfAnySize) {
         same_place += number == place;
       }
       // Of a random permutation one number stays where it is, on average and ± 1.
-      if (count >= 1000) EXPECT_LT(same_place, 8) << count;
+      if (count >= 1000) {
+        EXPECT_LT(same_place, 8) << count;
+      }
     }
   EXPECT_THROW(shuffled_place(5, 5, 0, 0), std::invalid_argument);
 }
