@@ -92,8 +92,10 @@ TEST_F(CheckpointTest, RefusesATensorThatIsNotOfFloats) {
   write_safetensors(folder_ / "model.safetensors", {{"a", Tensor::zeros({2}, DType::kI32)}});
   const Checkpoint checkpoint(folder_);
   EXPECT_EQ(checkpoint.tensor("a").dtype(), DType::kI32);
-  expect_error([&] { checkpoint.tensor("a", {2}); },
-               {file("model.safetensors") + ": a: expected F64, F32, F16 or BF16, found I32"});
+  expect_error(
+      [&] { checkpoint.tensor("a", {2}); },
+      {file("model.safetensors") + ": a: expected F64, F32, F16, BF16 or I8 with its _scale, found "
+                                   "I32"});
 }
 
 TEST_F(CheckpointTest, RefusesAFolderThatIsNoModel) {
