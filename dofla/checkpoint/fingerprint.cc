@@ -9,6 +9,7 @@ namespace {
 void add_elements(const Tensor& tensor, Fingerprint& print) {
   const Tensor here = tensor.to(Device());
   print.add({static_cast<const std::byte*>(here.raw()), static_cast<size_t>(here.bytes())});
+  if (tensor.is_scaled()) add_elements(tensor.factors(), print);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/checkpoint/fingerprint.h"
 #include "dofla/checkpoint/parameters.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/rounded_weights.h"
@@ -84,6 +85,19 @@ TEST(RoundedModelFolder, IsSmallerAndIsNotRoundedOrTrainedAgain) {
                      {scratch.path().string(), "rounded to 8 bits", "round the model"});
   Transformer model = load_model(written);
   EXPECT_THROW(model.make_trainable(), std::invalid_argument);
+}
+
+TEST(RoundedModelFolder, WithOtherFactorsIsAnotherModel) {
+  const test::ScratchFolder scratch;
+  write_rounded_model(scratch.path(), Checkpoint(test::assets() / "wiki-mini"));
+  const Checkpoint written(scratch.path());
+  const std::string name = "wte.weight";
+  const Tensor before = written.tensor(name);
+  Tensor factors = before.factors().clone();
+  factors.data<float>()[0] *= 2;
+  const Checkpoint other = written.with({{name, Tensor::scaled(before, factors)}});
+  EXPECT_EQ(fingerprint_of(written), fingerprint_of(Checkpoint(scratch.path())));
+  EXPECT_NE(fingerprint_of(written), fingerprint_of(other));
 }
 
 // A folder that other tools could take for a plain model would run with whole numbers for weights.
