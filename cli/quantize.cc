@@ -25,28 +25,32 @@ struct QuantizeArguments {
   bool json = false;
 };
 
-Divergence measure_loss(const QuantizeArguments& options, const Checkpoint& source) {
-  const Device device = options.device.get();
-  const Transformer exact = load_model(source, device);
-  const Transformer rounded = load_model(Checkpoint(options.out), device);
-  ProgressBar bar;
-  const Windows text = options.text.open(source, bar.progress());
+Divergence measure_loss(const Checkpoint& source, const Checkpoint& rounded, const Windows& text,
+                        const Device& device, const Progress& progress) {
+  const Transformer before = load_model(source, device), after = load_model(rounded, device);
   return divergence_of(
-      compare(exact, {&rounded}, text.next, text.predicted_tokens, bar.progress()).front().windows);
+      compare(before, {&after}, text.next, text.predicted_tokens, progress).front().windows);
 }
 
 void run(const QuantizeArguments& options) {
   prepare_place(options.out);
   const Checkpoint source(options.model.folder());
+  const Parameters before = count_parameters(source);
+  Parameters after;
+  Divergence divergence;
   {
+    ProgressBar bar;
+    // A text with a defect shows before anything is written, and the folder appears with its
+    // figures.
+    const Windows text = options.text.open(source, bar.progress());
     NewFolder out(options.out);
     write_rounded_model(out.path(), source);
+    const Checkpoint rounded(out.path());
+    after = count_parameters(rounded);
+    divergence = measure_loss(source, rounded, text, options.device.get(), bar.progress());
+    source.require_unchanged();
     out.commit();
   }
-  const Parameters before = count_parameters(source);
-  const Parameters after = count_parameters(Checkpoint(options.out));
-  const Divergence divergence = measure_loss(options, source);
-  source.require_unchanged();
   if (options.json) {
     OrderedJson json = {{"bytes", after.bytes}, {"bytes_before", before.bytes}};
     json["fidelity"] = to_json(divergence);
@@ -73,8 +77,9 @@ Command add_quantize(CLI::App& program) {
   add_json_flag(*app, options->json);
   app->footer(
       "Every row of a matrix becomes whole numbers from -127 to 127 times a factor of its own.\n"
-      "Norms, biases, learnt positions and features stay as they are. A CPU reads the whole\n"
-      "numbers as they are, and generates one sequence at the speed of reading them; a GPU\n"
+      "Norms, biases, learnt positions and features stay as they are. A CPU computes\n"
+      "with the whole numbers, and so reads half of what 16-bit weights are for every token; a "
+      "GPU\n"
       "computes with 16-bit copies. What is lost is measured on the text, before and after;\n"
       "compare MODEL DIR says more of it. Such a model is not trained any further: distil and\n"
       "fine-tune first, then round.\n\n"
