@@ -21,10 +21,10 @@ for share in $(seq 0 $((GTEST_TOTAL_SHARDS - 1))); do
   shares="$shares $!"
 done
 for share in $shares; do wait "$share"; done
-# The engine and the server under the thread sanitizer, in the build of `make test`: OpenMP's threads are not built
+# The engine, the server and the readers of text under the thread sanitizer, in the build of `make test`: OpenMP's threads are not built
 # for it, and left out.
 unset GTEST_TOTAL_SHARDS
 cmake --preset release -DDOFLA_TESTS=ON >/dev/null
 cmake --build --preset release --target dofla_threaded_tests
 OMP_NUM_THREADS=1 build/release/tests/dofla_threaded_tests --gtest_brief=1 \
-  --gtest_filter='EngineScheduling.*:Turn.*:Engine.*:*/States.*:HttpServerTest.*:Service*'
+  --gtest_filter='EngineScheduling.*:Turn.*:Engine.*:*/States.*:HttpServerTest.*:Service*:Tokenize.*:TokenStores.*:WindowSet.*:WindowsAhead.*'

@@ -48,8 +48,8 @@ void sum_in_order(std::span<T> values, MPI_Datatype type) {
                   own_counts.data(), own_begins.data(), type, MPI_COMM_WORLD);
     T* sum = part.data() + place(mine);
     std::copy_n(received.data(), own, sum);
-    for (int r = 1; r < size; ++r)
-      for (int i = 0; i < own; ++i) sum[i] += received[static_cast<size_t>(own * r + i)];
+    for (const T* from = received.data() + own; from != received.data() + received.size();)
+      for (int i = 0; i < own; ++i) sum[i] += *from++;
     MPI_Allgatherv(MPI_IN_PLACE, 0, type, part.data(), counts.data(), begins.data(), type,
                    MPI_COMM_WORLD);
   }
