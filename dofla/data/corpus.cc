@@ -11,7 +11,7 @@
 namespace dofla {
 namespace {
 
-bool is_blank(std::string_view line) {
+bool is_blank_line(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
@@ -99,7 +99,7 @@ std::optional<std::string> DocumentReader::next_in_file() {
   if (files_.kind(file_) == TextKind::kText) return whole_text();
   std::string line;
   while (read_line(line)) {
-    if (is_blank(line)) continue;
+    if (is_blank_line(line)) continue;
     try {
       if (std::string document = text_of(line, here()); !document.empty()) return document;
     } catch (const Error& error) {

@@ -9,7 +9,7 @@
 namespace dofla {
 namespace {
 
-constexpr int64_t kPatience = 10;  // steps that a layer may go wrong before it is given up
+constexpr int64_t kLayerPatience = 10;  // steps that a layer may go wrong before it is given up
 
 double mean(const std::vector<double>& values) {
   double sum = 0;
@@ -94,14 +94,14 @@ void FeatureTrainer::record(const Tensor& losses, const Tensor& norms) {
 
 void FeatureTrainer::stop_if_diverged(size_t curve) const {
   const std::vector<std::vector<double>>& loss = history_.loss;
-  if (static_cast<int64_t>(loss.size()) < kPatience) return;
+  if (static_cast<int64_t>(loss.size()) < kLayerPatience) return;
   std::vector<double> last;
-  for (auto step = loss.end() - kPatience; step != loss.end(); ++step)
+  for (auto step = loss.end() - kLayerPatience; step != loss.end(); ++step)
     last.push_back((*step)[curve]);
   const std::string where = objective_.per_layer ? fmt::format("layer {}: ", curve + 1) : "";
   const char* advice = "lower the learning rates of z and log α, or choose another loss";
   if (std::all_of(last.begin(), last.end(), [](double x) { return std::isnan(x); }))
-    fail("{}the last {} steps were not finite; {}", where, kPatience, advice);
+    fail("{}the last {} steps were not finite; {}", where, kLayerPatience, advice);
   if (mean(last) > objective_.runaway * loss.front()[curve])
     fail("{}the loss has grown from {:.3g} to {:.3g}; {}", where, loss.front()[curve], mean(last),
          advice);

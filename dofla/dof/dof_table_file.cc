@@ -13,8 +13,8 @@
 namespace dofla {
 namespace {
 
-constexpr std::string_view kFormat = "dofla.dof";
-constexpr int64_t kVersion = 1;
+constexpr std::string_view kDofFormat = "dofla.dof";
+constexpr int64_t kDofVersion = 1;
 
 Json head_json(const DofEstimate& dof) {
   return {{"dof", dof.mean}, {"spread", dof.spread}};
@@ -152,8 +152,8 @@ Json dof_summary(const DofTable& table) {
     }
     layers.push_back(std::move(layer));
   }
-  Json json = {{"format", kFormat},
-               {"version", kVersion},
+  Json json = {{"format", kDofFormat},
+               {"version", kDofVersion},
                {"model", to_json(table.model)},
                {"coordinates", name(table.coordinates)},
                {"feature_heads", table.heads_in_layer()},
@@ -186,7 +186,7 @@ DofTable load_dof_table(const fs::path& path) {
 }
 
 DofTable read_dof_table(const Json& json, const std::string& where) {
-  require_format(json, kFormat, kVersion, where);
+  require_format(json, kDofFormat, kDofVersion, where);
   const ConfigFields fields(json, where);
 
   DofTable table;

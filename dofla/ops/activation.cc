@@ -3,29 +3,29 @@
 namespace dofla {
 namespace {
 
-const ActivationBackend& backend(const Device& device) {
+const ActivationBackend& activation_backend(const Device& device) {
   return device.is_cuda() ? cuda::kActivation : cpu::kActivation;
 }
 
 }  // namespace
 
 void activate(Activation activation, Tensor& x) {
-  backend(x.device()).activate(activation, x);
+  activation_backend(x.device()).activate(activation, x);
 }
 
 void activate_backward(Activation activation, const Tensor& x, Tensor& grad) {
   require_shape(grad, x.shape(), "activate_backward");
-  backend(x.device()).activate_backward(activation, x, grad);
+  activation_backend(x.device()).activate_backward(activation, x, grad);
 }
 
 void multiply(Tensor& x, const Tensor& y) {
   require_shape(y, x.shape(), "multiply");
-  backend(x.device()).multiply(x, y);
+  activation_backend(x.device()).multiply(x, y);
 }
 
 void add(Tensor& x, const Tensor& y) {
   require_shape(y, x.shape(), "add");
-  backend(x.device()).add(x, y);
+  activation_backend(x.device()).add(x, y);
 }
 
 }  // namespace dofla

@@ -10,7 +10,7 @@ void require_f32(const Tensor& tensor, const char* what) {
           name(tensor.dtype()));
 }
 
-const AdamBackend& backend(const Device& device) {
+const AdamBackend& adam_backend(const Device& device) {
   return device.is_cuda() ? cuda::kAdam : cpu::kAdam;
 }
 
@@ -45,7 +45,7 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
   require(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
           "adam: expected betas in [0, 1), found {} and {}", options.beta1, options.beta2);
   ++moments.steps;
-  backend(parameter.device()).adam_step(gradient, options, moments, parameter);
+  adam_backend(parameter.device()).adam_step(gradient, options, moments, parameter);
 }
 
 double global_norm(std::span<const Tensor> gradients) {
@@ -55,7 +55,7 @@ double global_norm(std::span<const Tensor> gradients) {
     require_f32(gradient, "gradient");
     require(gradient.device() == device, "adam: gradients on several devices");
   }
-  const auto squares = backend(device).sum_of_squares;
+  const auto squares = adam_backend(device).sum_of_squares;
   return std::sqrt(squares(gradients));
 }
 
@@ -63,7 +63,7 @@ double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
   require(max_norm > 0, "adam: expected a maximal norm above 0, found {}", max_norm);
   const double norm = global_norm(gradients);
   if (!std::isfinite(norm) || norm <= max_norm) return norm;
-  const auto scale = backend(gradients.front().device()).scale;
+  const auto scale = adam_backend(gradients.front().device()).scale;
   for (Tensor& gradient : gradients) scale(static_cast<float>(max_norm / norm), gradient);
   return norm;
 }

@@ -24,7 +24,7 @@ CrossEntropyGradients new_head_gradients(const Tensor& x, const Linear& head,
           Tensor::zeros(x.shape(), x.dtype(), x.device())};
 }
 
-const CrossEntropyBackend& backend(const Device& device) {
+const CrossEntropyBackend& cross_entropy_backend(const Device& device) {
   return device.is_cuda() ? cuda::kCrossEntropy : cpu::kCrossEntropy;
 }
 
@@ -34,7 +34,7 @@ Tensor cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets)
   require_fits(x, head);
   check_targets(x, head, targets);
   Tensor loss({x.size(0)}, DType::kF32, x.device());
-  backend(x.device()).cross_entropy(x, head, targets, loss);
+  cross_entropy_backend(x.device()).cross_entropy(x, head, targets, loss);
   return loss;
 }
 
@@ -43,7 +43,8 @@ CrossEntropyGradients cross_entropy_backward(const Tensor& x, const Linear& head
                                              Linear* head_gradient) {
   check_targets(x, head, targets);
   CrossEntropyGradients gradients = new_head_gradients(x, head, grad_loss, head_gradient);
-  backend(x.device()).cross_entropy_backward(x, head, targets, grad_loss, gradients, head_gradient);
+  cross_entropy_backend(x.device())
+      .cross_entropy_backward(x, head, targets, grad_loss, gradients, head_gradient);
   return gradients;
 }
 
@@ -55,7 +56,7 @@ CrossEntropyGradients imitation_backward(const Tensor& x, const Linear& head,
           "imitation: {} rows and a vocabulary of {}, of the teacher {} and {}", x.size(0),
           head.outputs(), teacher_x.size(0), teacher_head.outputs());
   CrossEntropyGradients gradients = new_head_gradients(x, head, grad_loss, head_gradient);
-  backend(x.device())
+  cross_entropy_backend(x.device())
       .imitation_backward(x, head, teacher_x, teacher_head, grad_loss, gradients, head_gradient);
   return gradients;
 }

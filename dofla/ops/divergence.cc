@@ -3,7 +3,7 @@
 namespace dofla {
 namespace {
 
-const DivergenceBackend& backend(const Device& device) {
+const DivergenceBackend& divergence_backend(const Device& device) {
   return device.is_cuda() ? cuda::kDivergence : cpu::kDivergence;
 }
 
@@ -20,7 +20,7 @@ std::vector<TokenStatistics> token_statistics(const Tensor& teacher, const Tenso
     require(id >= 0 && id < teacher.size(1),
             "token statistics: target {} outside the vocabulary of {}", id, teacher.size(1));
   }
-  return backend(teacher.device()).token_statistics(teacher, student, targets);
+  return divergence_backend(teacher.device()).token_statistics(teacher, student, targets);
 }
 
 std::vector<OutputError> head_errors(const Tensor& teacher, const Tensor& student) {
@@ -29,7 +29,7 @@ std::vector<OutputError> head_errors(const Tensor& teacher, const Tensor& studen
   require_shape(student, teacher.shape(), "head errors: student");
   require(student.dtype() == teacher.dtype(), "head errors: {} and {}", name(teacher.dtype()),
           name(student.dtype()));
-  return backend(teacher.device()).head_errors(teacher, student);
+  return divergence_backend(teacher.device()).head_errors(teacher, student);
 }
 
 }  // namespace dofla

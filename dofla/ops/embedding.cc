@@ -17,7 +17,7 @@ void require_ids(const Tensor& table, const Tensor& ids) {
             vocabulary);
 }
 
-const EmbeddingBackend& on_device(const Tensor& x) {
+const EmbeddingBackend& embedding_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kEmbedding : cpu::kEmbedding;
 }
 
@@ -42,7 +42,7 @@ Tensor embed(const Tensor& table, const Tensor& ids) {
   require_ids(table, ids);
   const bool gpu = table.device().is_cuda();
   Tensor out({ids.count(), table.size(1)}, gpu ? table.dtype() : DType::kF32, table.device());
-  on_device(table).embed(table, ids, out);
+  embedding_backend(table).embed(table, ids, out);
   return out;
 }
 
@@ -52,7 +52,7 @@ Tensor embed_sequences(const Tensor& tokens, const Tensor& positions, const Tens
   const int64_t batch = ids.size(0), length = ids.size(1);
   if (first.defined()) require_shape(first, {batch}, "embed: first positions");
   const Tensor rows = ids.reshape({batch * length});
-  if (on_device(tokens).embed_sequences == nullptr) {
+  if (embedding_backend(tokens).embed_sequences == nullptr) {
     Tensor x = embed(tokens, rows);
     if (positions.defined()) add(x, embed(positions, position_ids(batch, length, first)));
     return x;
@@ -60,7 +60,7 @@ Tensor embed_sequences(const Tensor& tokens, const Tensor& positions, const Tens
   if (!ids.device().is_cuda()) require_ids(tokens, rows);
   require_positions(tokens, positions, first, length);
   Tensor x({rows.count(), tokens.size(1)}, tokens.dtype(), tokens.device());
-  on_device(tokens).embed_sequences(tokens, positions, ids, first, x);
+  embedding_backend(tokens).embed_sequences(tokens, positions, ids, first, x);
   return x;
 }
 
@@ -75,7 +75,7 @@ Tensor position_ids(int64_t batch, int64_t tokens, const Tensor& first) {
 void embed_backward(const Tensor& ids, const Tensor& grad, Tensor& grad_table) {
   require_ids(grad_table, ids);
   require_shape(grad, {ids.count(), grad_table.size(1)}, "embed_backward: grad");
-  on_device(grad).embed_backward(ids, grad, grad_table);
+  embedding_backend(grad).embed_backward(ids, grad, grad_table);
 }
 
 }  // namespace dofla

@@ -5,7 +5,7 @@
 namespace dofla {
 namespace {
 
-const ExactKeysBackend& on_device(const Tensor& x) {
+const ExactKeysBackend& exact_keys_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kExactKeys : cpu::kExactKeys;
 }
 
@@ -161,14 +161,14 @@ Evictions evict_keys(const Tensor& q, const Tensor& k, const ExactKeys& exact, c
     require_shape(score, {k.size(0), exact.total_keys(k.size(1))},
                   "exact keys: scores from before");
   if (exact.policy == KeyPolicy::kRecent) return evict_oldest(caches, k, exact);
-  return on_device(q).evict(q, k, exact, caches, score);
+  return exact_keys_backend(q).evict(q, k, exact, caches, score);
 }
 
 Tensor exact_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
                        const Evictions& evictions, Tensor* log_sum, int64_t past) {
   const std::vector<HeadCache> caches = caches_of(q, k, exact, past);
   require_shape(v, k.shape(), "exact keys: v");
-  return on_device(q).forward(q, k, v, exact, caches, evictions, log_sum);
+  return exact_keys_backend(q).forward(q, k, v, exact, caches, evictions, log_sum);
 }
 
 ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -180,7 +180,7 @@ ExactAttentionGradients exact_attention_backward(const Tensor& q, const Tensor& 
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)}, "exact keys: grad_out");
   require(tape.log_sum.defined(), "exact keys: a backward needs the forward's tape");
   require_tape(tape, q);
-  return on_device(q).backward(q, k, v, exact, caches, evictions, grad_out, tape, buffers);
+  return exact_keys_backend(q).backward(q, k, v, exact, caches, evictions, grad_out, tape, buffers);
 }
 
 }  // namespace dofla

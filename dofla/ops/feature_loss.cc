@@ -5,7 +5,7 @@
 namespace dofla {
 namespace {
 
-const FeatureLossBackend& backend(const Device& device) {
+const FeatureLossBackend& feature_loss_backend(const Device& device) {
   return device.is_cuda() ? cuda::kFeatureLoss : cpu::kFeatureLoss;
 }
 
@@ -31,7 +31,7 @@ FeatureLoss feature_loss(const Tensor& q, const Tensor& k, const Features& featu
     require(rest.dtype() == DType::kF32 && rest.device() == q.device(),
             "feature loss: rest has to be F32 on the device of q");
   }
-  return backend(q.device()).feature_loss(q, k, features, options, rest);
+  return feature_loss_backend(q.device()).feature_loss(q, k, features, options, rest);
 }
 
 }  // namespace dofla

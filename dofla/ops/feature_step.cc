@@ -3,7 +3,7 @@
 namespace dofla {
 namespace {
 
-const FeatureStepBackend& backend(const Device& device) {
+const FeatureStepBackend& feature_step_backend(const Device& device) {
   return device.is_cuda() ? cuda::kFeatureStep : cpu::kFeatureStep;
 }
 
@@ -35,7 +35,8 @@ Tensor feature_step(const Tensor& loss, const FeatureGradients& grad,
                   fmt::format("feature step: gradient of {}", parts[i].first));
     ++moment[i].second->steps;
   }
-  return backend(features.z.device()).feature_step(loss, grad, options, moments, features);
+  return feature_step_backend(features.z.device())
+      .feature_step(loss, grad, options, moments, features);
 }
 
 }  // namespace dofla

@@ -5,7 +5,7 @@
 namespace dofla {
 namespace {
 
-const HeadsBackend& on_device(const Tensor& x) {
+const HeadsBackend& heads_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kHeads : cpu::kHeads;
 }
 
@@ -55,7 +55,7 @@ Tensor view_heads(const Tensor& rows, HeadColumns columns, int64_t batch, int64_
 void copy_heads(const Tensor& from, Tensor& to) {
   require_same_kind(from, to);
   require_shape(to, from.shape(), "copy_heads: to");
-  on_device(to).copy_heads(from, Tensor(), to);
+  heads_backend(to).copy_heads(from, Tensor(), to);
 }
 
 void append_heads(const Tensor& from, const Tensor& past, Tensor& cache) {
@@ -70,7 +70,7 @@ void append_heads(const Tensor& from, const Tensor& past, Tensor& cache) {
             "append_heads: {} tokens at place {} of a cache of {}", from.size(2), at,
             cache.size(2));
   }
-  on_device(cache).copy_heads(from, past, cache);
+  heads_backend(cache).copy_heads(from, past, cache);
 }
 
 Tensor tokens_of(const Tensor& heads, int64_t begin, int64_t end) {
@@ -94,7 +94,7 @@ void rotate(Tensor& x, const Tensor& frequencies, const Tensor& first, bool back
   require_heads(x, "rotate");
   require_frequencies(frequencies, x);
   require_positions(first, x, "rotate");
-  on_device(x).rotate(x, frequencies, first, back);
+  heads_backend(x).rotate(x, frequencies, first, back);
 }
 
 void place_heads(const Placement& placement, const Tensor& first, Tensor& q, Tensor& k) {
@@ -107,10 +107,10 @@ void place_heads(const Placement& placement, const Tensor& first, Tensor& q, Ten
     require_shape(placement.q_norm, {q.size(3)}, "place_heads: norm");
     require_shape(placement.k_norm, {q.size(3)}, "place_heads: norm");
   }
-  if (q.size(2) == 1 && on_device(q).place_token_heads != nullptr) {
+  if (q.size(2) == 1 && heads_backend(q).place_token_heads != nullptr) {
     if (placement.frequencies.defined()) require_frequencies(placement.frequencies, q);
     require_positions(first, q, "place_heads");
-    return on_device(q).place_token_heads(placement, first, q, k);
+    return heads_backend(q).place_token_heads(placement, first, q, k);
   }
   if (norms) {
     q = rms_norm(contiguous_heads(q), placement.q_norm, placement.epsilon);

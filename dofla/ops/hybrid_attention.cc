@@ -9,7 +9,7 @@
 namespace dofla {
 namespace {
 
-const HybridAttentionBackend& on_device(const Tensor& x) {
+const HybridAttentionBackend& hybrid_attention_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kHybridAttention : cpu::kHybridAttention;
 }
 
@@ -110,7 +110,8 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
                      kLinearAttentionChunk, &alone, exact.block, rows);
     whole.left_out = alone.out;
     whole.left_log_sum = alone.log_sum;
-    on_device(q).merge(q, whole.left_out, whole.left_log_sum, first, whole.out, whole.log_sum);
+    hybrid_attention_backend(q).merge(q, whole.left_out, whole.left_log_sum, first, whole.out,
+                                      whole.log_sum);
   }
   if (state != nullptr) {
     const auto keep = [&](const Tensor& all, Tensor& cache) {
@@ -214,7 +215,7 @@ Tensor hybrid_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   require_shape(past, {q.size(0)}, "hybrid attention: tokens seen");
   require_shape(state.k, {k.size(0), exact.total_keys(k.size(1)), k.size(3)},
                 "hybrid attention: cache");
-  return on_device(q).step(q, k, v, features, exact, state, past);
+  return hybrid_attention_backend(q).step(q, k, v, features, exact, state, past);
 }
 
 LinearAttentionGradients hybrid_attention_backward(const Tensor& q, const Tensor& k,
@@ -232,8 +233,8 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q, const Tensor
   if (!tape.left_out.defined()) return gradients;
   Tensor log_sum = tape.left_log_sum.clone();
   const std::vector<int64_t> first = first_left(head_caches(exact, k.size(1), 0, q.size(2)));
-  on_device(q).merge_backward(q, tape.left_out, tape.out, tape.log_sum, grad_out, first, log_sum,
-                              gradients.q);
+  hybrid_attention_backend(q).merge_backward(q, tape.left_out, tape.out, tape.log_sum, grad_out,
+                                             first, log_sum, gradients.q);
   const Left left = left_of(q, k, v, tape.order, first);
   const LinearAttentionGradients of_left = linear_attention_backward(
       left.q, left.k, left.v, features, gather_tokens(grad_out, left.queries),

@@ -32,7 +32,7 @@ void require_state(const LinearAttentionState& state, const Features& features, 
             name(tensor->dtype()));
 }
 
-const LinearAttentionBackend& on_device(const Tensor& x) {
+const LinearAttentionBackend& linear_attention_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kLinearAttention : cpu::kLinearAttention;
 }
 
@@ -62,8 +62,9 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
     require(count >= 0 && count <= q.size(2) && count % block == 0,
             "linear attention: a head with {} of {} tokens in blocks of {}", count, q.size(2),
             block);
-  Tensor out = on_device(q).forward(q, k, v, features, state, whole_blocks(chunk, block),
-                                    tape == nullptr ? nullptr : &tape->log_sum, block, tokens);
+  Tensor out = linear_attention_backend(q).forward(
+      q, k, v, features, state, whole_blocks(chunk, block),
+      tape == nullptr ? nullptr : &tape->log_sum, block, tokens);
   if (tape != nullptr) tape->out = out;
   return out;
 }
@@ -73,7 +74,7 @@ Tensor linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   require_inputs(q, k, v, features, 1, 1);
   require(q.size(2) == 1, "linear attention: a step of {} tokens", q.size(2));
   require_state(state, features, q.size(0));
-  return on_device(q).step(q, k, v, features, state);
+  return linear_attention_backend(q).step(q, k, v, features, state);
 }
 
 LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor& k,
@@ -87,8 +88,8 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
   require(grad_out.dtype() == q.dtype(), "linear attention: grad_out: expected {}, found {}",
           name(q.dtype()), name(grad_out.dtype()));
   require_tape(tape, q);
-  return on_device(q).backward(q, k, v, features, grad_out, whole_blocks(chunk, block), tape,
-                               buffers, block);
+  return linear_attention_backend(q).backward(q, k, v, features, grad_out,
+                                              whole_blocks(chunk, block), tape, buffers, block);
 }
 
 }  // namespace dofla

@@ -5,7 +5,7 @@
 namespace dofla {
 namespace {
 
-const MatmulBackend& backend(const Device& device) {
+const MatmulBackend& matmul_backend(const Device& device) {
   return device.is_cuda() ? cuda::kMatmul : cpu::kMatmul;
 }
 
@@ -37,14 +37,14 @@ Linear transposed(const Linear& linear) {
 Tensor matmul(const Tensor& x, const Linear& linear, std::optional<DType> result) {
   require_fits(x, linear);
   Tensor y({x.size(0), linear.outputs()}, result.value_or(x.dtype()), x.device());
-  backend(x.device()).matmul(x, linear, y);
+  matmul_backend(x.device()).matmul(x, linear, y);
   return y;
 }
 
 Tensor matmul_add(const Tensor& x, const Linear& linear, const Tensor& addend) {
   require_fits(x, linear);
   require_shape(addend, {x.size(0), linear.outputs()}, "matmul: addend");
-  if (const auto fused = backend(x.device()).matmul_add) {
+  if (const auto fused = matmul_backend(x.device()).matmul_add) {
     Tensor y(addend.shape(), x.dtype(), x.device());
     fused(x, linear, addend, y);
     return y;
@@ -56,7 +56,7 @@ Tensor matmul_add(const Tensor& x, const Linear& linear, const Tensor& addend) {
 
 Tensor matmul_gelu_tanh(const Tensor& x, const Linear& linear, Tensor* inner) {
   require_fits(x, linear);
-  const MatmulBackend& device = backend(x.device());
+  const MatmulBackend& device = matmul_backend(x.device());
   if (can_fuse_gelu(device, linear.outputs())) {
     Tensor y({x.size(0), linear.outputs()}, x.dtype(), x.device());
     if (inner != nullptr) *inner = Tensor(y.shape(), y.dtype(), y.device());
@@ -77,7 +77,7 @@ Tensor matmul_gelu_tanh_backward(const Tensor& grad_y, const Linear& linear, con
   const Linear back = transposed(linear);
   require_fits(grad_y, back);
   require_shape(inner, {grad_y.size(0), back.outputs()}, "matmul: inner");
-  const MatmulBackend& device = backend(grad_y.device());
+  const MatmulBackend& device = matmul_backend(grad_y.device());
   if (can_fuse_gelu(device, back.outputs())) {
     Tensor grad(inner.shape(), inner.dtype(), inner.device());
     device.matmul_gelu_tanh_backward(grad_y, back, inner, grad);
@@ -91,7 +91,7 @@ Tensor matmul_gelu_tanh_backward(const Tensor& grad_y, const Linear& linear, con
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
   require_gradient_fits(x, gradient);
   require_shape(grad_y, {x.size(0), gradient.outputs()}, "weight gradient: grad_y");
-  backend(x.device()).add_weight_gradient(x, grad_y, gradient);
+  matmul_backend(x.device()).add_weight_gradient(x, grad_y, gradient);
 }
 
 }  // namespace dofla

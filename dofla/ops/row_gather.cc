@@ -3,7 +3,7 @@
 namespace dofla {
 namespace {
 
-const RowGatherBackend& on_device(const Tensor& x) {
+const RowGatherBackend& row_gather_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kRowGather : cpu::kRowGather;
 }
 
@@ -19,7 +19,7 @@ void require_index(const Tensor& x, const Tensor& index) {
 Tensor gather_rows(const Tensor& x, const Tensor& index) {
   require_index(x, index);
   Tensor out({x.size(0), x.size(1), index.size(2), x.size(3)}, x.dtype(), x.device());
-  if (out.count() > 0) on_device(x).gather(x, index, out);
+  if (out.count() > 0) row_gather_backend(x).gather(x, index, out);
   return out;
 }
 
@@ -28,7 +28,7 @@ void add_rows(const Tensor& from, const Tensor& index, Tensor& to) {
   require_shape(from, {to.size(0), to.size(1), index.size(2), to.size(3)}, "rows to add");
   require(from.dtype() == to.dtype() && from.device() == to.device(),
           "rows: cannot add {} to {}, or between devices", name(from.dtype()), name(to.dtype()));
-  if (from.count() > 0) on_device(to).add(from, index, to);
+  if (from.count() > 0) row_gather_backend(to).add(from, index, to);
 }
 
 }  // namespace dofla

@@ -3,7 +3,7 @@
 namespace dofla {
 namespace {
 
-const RowsBackend& backend(const Device& device) {
+const RowsBackend& rows_backend(const Device& device) {
   return device.is_cuda() ? cuda::kRows : cpu::kRows;
 }
 
@@ -17,7 +17,7 @@ void copy_rows(const Tensor& from, const std::vector<RowMove>& moves, Tensor& to
     require(move.from >= 0 && move.from < from.size(0) && move.to >= 0 && move.to < to.size(0),
             "copy_rows: row {} of {} to row {} of {}", move.from, from.size(0), move.to,
             to.size(0));
-  backend(to.device()).copy_rows(from, moves, to);
+  rows_backend(to.device()).copy_rows(from, moves, to);
 }
 
 }  // namespace dofla

@@ -24,7 +24,7 @@ void require_past(const Tensor& past, const Tensor& q, int64_t keys) {
   }
 }
 
-const SoftmaxAttentionBackend& on_device(const Tensor& x) {
+const SoftmaxAttentionBackend& softmax_attention_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kSoftmaxAttention : cpu::kSoftmaxAttention;
 }
 
@@ -37,7 +37,8 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int6
           q.size(2), keys, k.size(2));
   require_past(past, q, keys);
   Tensor out({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype(), q.device());
-  on_device(q).forward(q, k, v, keys, past, out, tape == nullptr ? nullptr : &tape->log_sum);
+  softmax_attention_backend(q).forward(q, k, v, keys, past, out,
+                                       tape == nullptr ? nullptr : &tape->log_sum);
   if (tape != nullptr) tape->out = out;
   return out;
 }
@@ -52,7 +53,7 @@ SoftmaxAttentionGradients softmax_attention_backward(const Tensor& q, const Tens
   require_shape(grad_out, {q.size(0), q.size(2), q.size(1), q.size(3)},
                 "softmax_attention_backward: grad_out");
   require_tape(tape, q);
-  return on_device(q).backward(q, k, v, grad_out, tape, buffers);
+  return softmax_attention_backend(q).backward(q, k, v, grad_out, tape, buffers);
 }
 
 }  // namespace dofla

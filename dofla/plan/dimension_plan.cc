@@ -13,8 +13,8 @@
 namespace dofla {
 namespace {
 
-constexpr std::string_view kFormat = "dofla.plan";
-constexpr int64_t kVersion = 1;
+constexpr std::string_view kPlanFormat = "dofla.plan";
+constexpr int64_t kPlanVersion = 1;
 
 int64_t read_dimension(const Json& entry, const std::string& where) {
   constexpr auto kLargest = static_cast<uint64_t>(DimensionPlan::kLargestDimension);
@@ -99,8 +99,8 @@ Json or_null(const std::vector<Values>& values, const DimensionPlan& plan) {
 }
 
 Json to_json(const DimensionPlan& plan) {
-  Json json = {{"format", kFormat},
-               {"version", kVersion},
+  Json json = {{"format", kPlanFormat},
+               {"version", kPlanVersion},
                {"strategy", name(plan.strategy)},
                {"cost", plan.cost},
                {"least", plan.least},
@@ -126,7 +126,7 @@ void save_dimension_plan(const fs::path& path, const DimensionPlan& plan) {
 DimensionPlan load_dimension_plan(const fs::path& path, Input input) {
   const std::string where = path.string();
   const Json json = load_json(path, input);
-  require_format(json, kFormat, kVersion, where);
+  require_format(json, kPlanFormat, kPlanVersion, where);
   const ConfigFields fields(json, where);
 
   DimensionPlan plan;

@@ -11,8 +11,8 @@
 namespace dofla {
 namespace {
 
-constexpr std::string_view kFormat = "dofla.sensitivity";
-constexpr int64_t kVersion = 1;
+constexpr std::string_view kSensitivityFormat = "dofla.sensitivity";
+constexpr int64_t kSensitivityVersion = 1;
 constexpr size_t kMostRungs = 64;
 
 std::vector<int64_t> read_ladder(const Json& json, const char* field, size_t fewest, int64_t low,
@@ -68,8 +68,8 @@ Json to_json(const SensitivityTable& table) {
     layers.back()["added_without_features"] = table.keys[layer];
     layers.back()["heads_without_features"] = table.key_shares[layer];
   }
-  Json json = {{"format", kFormat},
-               {"version", kVersion},
+  Json json = {{"format", kSensitivityFormat},
+               {"version", kSensitivityVersion},
                {"model", to_json(table.model)},
                {"feature_heads", table.heads_in_layer()},
                {"coordinates", name(table.coordinates)},
@@ -96,11 +96,11 @@ void save_sensitivity(const fs::path& path, const SensitivityTable& table) {
 }
 
 bool is_sensitivity(const Json& json) {
-  return json.is_object() && json.value("format", Json()) == kFormat;
+  return json.is_object() && json.value("format", Json()) == kSensitivityFormat;
 }
 
 SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
-  require_format(json, kFormat, kVersion, where);
+  require_format(json, kSensitivityFormat, kSensitivityVersion, where);
   const ConfigFields fields(json, where);
   SensitivityTable table;
   if (!json.contains("model")) fields.refuse("model", "missing");

@@ -136,8 +136,8 @@ class Interrupted(Failure):
         return begun.returncode, errors
 
     def command(self, kind, out):
-        more = {"distill": ["--cost", 4, "--strategy", "fix", "--steps", 160],
-                "finetune": ["--epochs", 8]}[kind]
+        more = {"distill": ["--cost", 4, "--strategy", "fix", "--steps", 60],
+                "finetune": ["--epochs", 3]}[kind]
         return [kind, MODEL, *TEXT, "--batch", 3, "--checkpoint-every", 2, *more, "--out", out]
 
     def test_a_killed_rank(self):
