@@ -36,6 +36,7 @@ Command add_distill(CLI::App& program);
 Command add_finetune(CLI::App& program);
 Command add_compare(CLI::App& program);
 Command add_quantize(CLI::App& program);
+Command add_estimate(CLI::App& program);
 Command add_report(CLI::App& program);
 Command add_reproduce(CLI::App& program);
 Command add_serve(CLI::App& program);

@@ -18,7 +18,7 @@ struct Ceilings {
   double copy = 0;     // bytes a second, read and written, of a large copy
 };
 
-// A time, and the least work that it stands for: operations.h says what is counted.
+// A time, and the least work that it stands for: model/operations.h says what is counted.
 struct Figure {
   std::string name;  // as bench/peers/pytorch.py has it
   double milliseconds = 0;

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "bench/gpu/operations.h"
 #include "bench/gpu/sections.h"
 #include "dofla/generate/decoder.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/model/operations.h"
 
 namespace dofla::bench {
 namespace {
@@ -22,7 +22,7 @@ void teacher_section(const Workload& work, Figures& figures) {
   figures.add({.name = "teacher_forward",
                .milliseconds = batch / kBatch,
                .per = "sample",
-               .operations = dense_operations(work.teacher, kTokens) +
+               .operations = dense_operations(work.teacher.config(), kTokens) +
                              softmax_attention_operations(shape_of(work))});
 }
 
@@ -32,7 +32,7 @@ void prefill_section(const Workload& work, Figures& figures) {
   figures.add({.name = "linear_prefill",
                .milliseconds = batch / kBatch,
                .per = "sample",
-               .operations = dense_operations(student, kTokens) +
+               .operations = dense_operations(student.config(), kTokens) +
                              linear_attention_operations(shape_of(work))});
 }
 
@@ -53,9 +53,9 @@ void decode_section(const Workload& work, Figures& figures) {
     figures.add({.name = batch == 1 ? "linear_decode" : fmt::format("linear_decode_{}", batch),
                  .milliseconds = steps / kSteps,
                  .per = "token",
-                 .operations = static_cast<double>(batch) *
-                               (dense_operations(student, 1) + head_operations(student, 1)),
-                 .bytes = weight_bytes(student) + 2 * state});
+                 .operations = static_cast<double>(batch) * (dense_operations(student.config(), 1) +
+                                                             head_operations(student.config(), 1)),
+                 .bytes = decoded_bytes(student.config()) + 2 * state});
   }
 }
 

@@ -1,8 +1,8 @@
 // The attention operations and the feature losses alone, once for every layer of the model.
 #include <functional>
 
-#include "bench/gpu/operations.h"
 #include "bench/gpu/sections.h"
+#include "dofla/model/operations.h"
 #include "dofla/ops/feature_loss.h"
 #include "dofla/ops/linear_attention.h"
 #include "dofla/ops/softmax_attention.h"

@@ -2,13 +2,13 @@
 // direct, and of all weights.
 #include <filesystem>
 
-#include "bench/gpu/operations.h"
 #include "bench/gpu/sections.h"
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/recipe.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/next_token_gradient.h"
+#include "dofla/model/operations.h"
 #include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/train/lessons.h"
@@ -41,8 +41,8 @@ double layerwise_operations(const Workload& work) {
   const AttentionShape shape = attention_shape(work.teacher.config(), kTokens, kFeatures);
   AttentionShape attended = shape;
   attended.layers -= 1;
-  return dense_operations_to_heads(work.teacher, kTokens) + softmax_attention_operations(attended) +
-         feature_loss_operations(shape);
+  return dense_operations_to_heads(work.teacher.config(), kTokens) +
+         softmax_attention_operations(attended) + feature_loss_operations(shape);
 }
 
 // The first kBatch windows of the built-in text.
@@ -100,8 +100,8 @@ void pairs_section(const Workload& work, Figures& figures) {
 void direct_section(const Workload& work, Figures& figures) {
   const AttentionShape shape = attention_shape(work.teacher.config(), kTokens, kFeatures);
   // Each product with a frozen weight has one gradient; those of linear attention have two.
-  const double products =
-      dense_operations(work.teacher, kTokens) + head_operations(work.teacher, kTokens);
+  const double products = dense_operations(work.teacher.config(), kTokens) +
+                          head_operations(work.teacher.config(), kTokens);
   figures.add({.name = "direct_step",
                .milliseconds = step_milliseconds(
                    work, random_features(work), direct_objective(work.checkpoint, work.teacher),
@@ -116,8 +116,8 @@ void direct_section(const Workload& work, Figures& figures) {
 void finetune_section(const Workload& work, Figures& figures) {
   constexpr Trained kEverything = {.weights = true, .features = true};
   const AttentionShape shape = attention_shape(work.teacher.config(), kTokens, kFeatures);
-  const double products =
-      dense_operations(work.teacher, kTokens) + head_operations(work.teacher, kTokens);
+  const double products = dense_operations(work.teacher.config(), kTokens) +
+                          head_operations(work.teacher.config(), kTokens);
   Transformer model =
       make_linear_model(work.checkpoint, random_features(work), work.gpu, DType::kF32);
   model.make_trainable();

@@ -140,7 +140,7 @@ def page(figures, notes):
         "The peaks are a bf16 product of 8192 x 8192 and a copy of 1 GiB in the same run, of random",
         "numbers. A share of the peak is the time that the least possible work would take there",
         "(matrix products of causal pairs, nothing twice; or the bytes that must be read and written)",
-        "in the time that was taken: `bench/gpu/operations.h`. PyTorch's losses take all pairs and its",
+        "in the time that was taken: `dofla/model/operations.h`. PyTorch's losses take all pairs and its",
         "exponentials are not kept from overflowing: `bench/peers/pytorch.py`.",
         "",
         *table(figures, STAGES, ours),

@@ -8,7 +8,7 @@ from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
 COMMANDS = ["", "inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "compare",
-            "quantize", "generate", "distill", "finetune", "report", "reproduce", "chat", "serve"]
+            "quantize", "estimate", "generate", "distill", "finetune", "report", "reproduce", "chat", "serve"]
 
 
 @option("", "--help")

@@ -1,11 +1,11 @@
-"""The options of compare."""
+"""The options of compare and of estimate."""
 
 import json
 
-from dofla import new_path, task_folder, text_file, write
+from dofla import new_path, run, task_folder, text_file, write
 from options.checks import check, equal, option
 from options.common import keeps_tokens
-from options.runs import ask
+from options.runs import ask, plain
 
 
 def compared(**instead):
@@ -74,3 +74,44 @@ def _():
     page = new_path("page.md")
     compared(markdown=page)
     check("## Verdict" in page.read_text())
+
+# estimate
+
+def first_stage(**instead):
+    return ask("estimate", **instead)["stages"][0]
+
+
+@option("estimate", "--tokens")
+def _():
+    stage = first_stage(tokens=1000)
+    check(abs(stage["seconds"] * stage["tokens_per_second"] - 1000) < 1e-6)
+
+
+@option("estimate", "--length", "--cost")
+def _():
+    # Longer windows have more pairs, more features more work for each.
+    check(first_stage(length=4096)["tokens_per_second"] < first_stage()["tokens_per_second"])
+    check(first_stage(cost=256)["tokens_per_second"] < first_stage()["tokens_per_second"])
+
+
+@option("estimate", "--batch")
+def _():
+    check(first_stage(batch=64)["bytes"] > first_stage()["bytes"])
+
+
+@option("estimate", "--gpus")
+def _():
+    two, one = first_stage(gpus=2, batch=16), first_stage()
+    check(abs(two["tokens_per_second"] / one["tokens_per_second"] - 2) < 1e-9)
+    run(*plain("estimate", gpus=9), code=2)  # a batch of 8
+
+
+@option("estimate", "--tflops")
+def _():
+    check(abs(first_stage(tflops=7.79)["seconds"] / first_stage()["seconds"] - 100) < 1e-6)
+
+
+@option("estimate", "--device-memory")
+def _():
+    check(first_stage()["fits"] and not first_stage(device_memory="1kB")["fits"])
+    check("does not fit" in run(*plain("estimate", device_memory="1kB"))[0])

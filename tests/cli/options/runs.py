@@ -27,6 +27,7 @@ def plain(command, **instead):
         "evaluate": text,
         "compare": {"texts": text_file(60), "length": 32, "windows": 3},
         "quantize": {**text, "out": new_path()},
+        "estimate": {},
         "generate": {"prompt": "The", "max_tokens": 8, "temperature": 1, "seed": 3},
         "distill": {**text, "cost": 4, "steps": 2, "batch": 2, "samples": 32, "held_out": 2,
                     "out": new_path()},

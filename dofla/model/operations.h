@@ -1,13 +1,14 @@
-// How much work a figure stands for, so that it can be held against the machine's ceilings.
+// How much work a model is, by its shape alone: what a figure is held against a machine's ceilings
+// by, and what a run will take.
 //
 // Operations are those of matrix products alone, two for a multiplication with its addition, and as
 // few as the mathematics asks for: causal pairs only, nothing computed twice. All are for one
 // sample of T tokens through all L layers.
 #pragma once
 
-#include "dofla/model/transformer.h"
+#include "dofla/checkpoint/hf_config.h"
 
-namespace dofla::bench {
+namespace dofla {
 
 struct AttentionShape {
   double layers = 0;    // L
@@ -36,14 +37,21 @@ double feature_loss_operations(const AttentionShape& shape);
 // Bytes of so many tensors of q's shape in BF16: what a fused kernel reads and writes.
 double head_bytes(const AttentionShape& shape, double tensors);
 
+// Weights of the matrices: of a layer's projections to queries, keys and values, of all of a layer,
+// of the output head (which may be the embedding); and all parameters but biases and norms.
+double projection_weights(const ModelConfig& config);
+double layer_weights(const ModelConfig& config);
+double head_weights(const ModelConfig& config);
+double matrix_weights(const ModelConfig& config);
+
 // Products with the weights of the layers, T rows.
-double dense_operations(const Transformer& model, int64_t tokens);
+double dense_operations(const ModelConfig& config, int64_t tokens);
 // The same without what follows the last layer's queries and keys, which a layerwise step leaves
 // out.
-double dense_operations_to_heads(const Transformer& model, int64_t tokens);
+double dense_operations_to_heads(const ModelConfig& config, int64_t tokens);
 // T rows times the output head.
-double head_operations(const Transformer& model, int64_t tokens);
-// Every matrix that decoding a token reads.
-double weight_bytes(const Transformer& model);
+double head_operations(const ModelConfig& config, int64_t tokens);
+// Every matrix that decoding a token reads, in BF16.
+double decoded_bytes(const ModelConfig& config);
 
-}  // namespace dofla::bench
+}  // namespace dofla

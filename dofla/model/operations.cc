@@ -1,8 +1,8 @@
-#include "bench/gpu/operations.h"
+#include "dofla/model/operations.h"
 
 #include "dofla/ops/linear_attention.h"
 
-namespace dofla::bench {
+namespace dofla {
 namespace {
 
 double causal_pairs(const AttentionShape& shape) {
@@ -11,29 +11,6 @@ double causal_pairs(const AttentionShape& shape) {
 
 double rows(const AttentionShape& shape) {
   return shape.layers * shape.heads * shape.tokens;
-}
-
-double count_of(const Linear& linear) {
-  return linear.weight.defined() ? static_cast<double>(linear.weight.count()) : 0;
-}
-
-double projection_weights(const LayerWeights& layer) {
-  double weights = 0;
-  for (const Linear& projection : layer.projections) weights += count_of(projection);
-  return weights;
-}
-
-// Those behind the attention.
-double other_weights(const LayerWeights& layer) {
-  return count_of(layer.attention_output) + count_of(layer.mlp_gate) + count_of(layer.mlp_up) +
-         count_of(layer.mlp_down);
-}
-
-double layer_weights(const Transformer& model) {
-  double weights = 0;
-  for (const LayerWeights& layer : model.weights().layers)
-    weights += projection_weights(layer) + other_weights(layer);
-  return weights;
 }
 
 }  // namespace
@@ -72,21 +49,42 @@ double head_bytes(const AttentionShape& shape, double tensors) {
   return tensors * 2 * rows(shape) * shape.width;
 }
 
-double dense_operations(const Transformer& model, int64_t tokens) {
-  return 2 * layer_weights(model) * static_cast<double>(tokens);
+double projection_weights(const ModelConfig& config) {
+  return static_cast<double>(config.width * (config.heads + 2 * config.kv_heads) *
+                             config.head_size);
 }
 
-double dense_operations_to_heads(const Transformer& model, int64_t tokens) {
-  const double left_out = other_weights(model.weights().layers.back());
-  return 2 * (layer_weights(model) - left_out) * static_cast<double>(tokens);
+double layer_weights(const ModelConfig& config) {
+  const int64_t output = config.heads * config.head_size * config.width;
+  const int64_t mlp = (config.gated_mlp ? 3 : 2) * config.width * config.mlp_width;
+  return projection_weights(config) + static_cast<double>(output + mlp);
 }
 
-double head_operations(const Transformer& model, int64_t tokens) {
-  return 2 * count_of(model.weights().head) * static_cast<double>(tokens);
+double head_weights(const ModelConfig& config) {
+  return static_cast<double>(config.vocabulary * config.width);
 }
 
-double weight_bytes(const Transformer& model) {
-  return 2 * (layer_weights(model) + count_of(model.weights().head));
+double matrix_weights(const ModelConfig& config) {
+  const int64_t positions = config.learned_positions ? config.context * config.width : 0;
+  return static_cast<double>(config.layers) * layer_weights(config) +
+         (config.tied_head ? 1 : 2) * head_weights(config) + static_cast<double>(positions);
 }
 
-}  // namespace dofla::bench
+double dense_operations(const ModelConfig& config, int64_t tokens) {
+  return 2 * static_cast<double>(config.layers * tokens) * layer_weights(config);
+}
+
+double dense_operations_to_heads(const ModelConfig& config, int64_t tokens) {
+  const double left_out = layer_weights(config) - projection_weights(config);
+  return dense_operations(config, tokens) - 2 * static_cast<double>(tokens) * left_out;
+}
+
+double head_operations(const ModelConfig& config, int64_t tokens) {
+  return 2 * static_cast<double>(tokens) * head_weights(config);
+}
+
+double decoded_bytes(const ModelConfig& config) {
+  return 2 * (static_cast<double>(config.layers) * layer_weights(config) + head_weights(config));
+}
+
+}  // namespace dofla
