@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from ._dofla import Error, version as __version__
-from ._functions import compare, distill, dof, evaluate, finetune, inspect, plan, quantize, sensitivity
+from ._functions import compare, distill, dof, estimate, evaluate, finetune, inspect, plan, quantize, sensitivity
 from ._model import Generation, Model, Token
-from ._results import (Comparison, DegreesOfFreedom, Distillation, Divergence, Evaluation, Finetuning, Inspection,
-                       Plan, Quantization, Result, Sensitivity)
+from ._results import (Comparison, DegreesOfFreedom, Distillation, Divergence, Estimate, Evaluation, Finetuning,
+                       Inspection, Plan, Quantization, Result, Sensitivity)
 
 
 class TrainingStep(NamedTuple):
@@ -44,7 +44,8 @@ class Progress(NamedTuple):
 
 
 __all__ = [
-    "Comparison", "DegreesOfFreedom", "Distillation", "Divergence", "Error", "Evaluation", "Finetuning", "Generation",
-    "Inspection", "Model", "Plan", "Progress", "Quantization", "Result", "Sensitivity", "Token", "TrainingStep",
-    "__version__", "compare", "distill", "dof", "evaluate", "finetune", "inspect", "plan", "quantize", "sensitivity",
+    "Comparison", "DegreesOfFreedom", "Distillation", "Divergence", "Error", "Estimate", "Evaluation", "Finetuning",
+    "Generation", "Inspection", "Model", "Plan", "Progress", "Quantization", "Result", "Sensitivity", "Token", "TrainingStep",
+    "__version__", "compare", "distill", "dof", "estimate", "evaluate", "finetune", "inspect", "plan", "quantize",
+    "sensitivity",
 ]

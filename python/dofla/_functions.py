@@ -1,8 +1,8 @@
 """The commands that measure, plan, train and judge. _functions.pyi, made by stubs.py, has their types."""
 
 from ._commands import command
-from ._results import (Comparison, DegreesOfFreedom, Distillation, Evaluation, Finetuning, Inspection, Plan,
-                       Quantization, Sensitivity)
+from ._results import (Comparison, DegreesOfFreedom, Distillation, Estimate, Evaluation, Finetuning, Inspection,
+                       Plan, Quantization, Sensitivity)
 
 
 @command(Inspection)
@@ -83,6 +83,14 @@ def quantize():
     >>> rounded = dofla.quantize(folder, data=text, length=32, out=scratch / "int8")
     >>> rounded.bytes < rounded.bytes_before
     True
+    """
+
+
+@command(Estimate)
+def estimate():
+    """
+    >>> [stage.stage for stage in dofla.estimate(folder, gpus=2).stages][:2]
+    ['distill', 'distill --loss kl']
     """
 
 

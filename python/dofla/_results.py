@@ -74,6 +74,12 @@ class Quantization(Result):
     fidelity: Divergence
 
 
+class Estimate(Result):
+    """What training would take on GPUs: of every stage tokens a second, seconds, bytes of a GPU, and whether it fits."""
+    weights: float
+    stages: list[Result]
+
+
 class DegreesOfFreedom(Result):
     """What dofla.dof measures: layers[s].heads[h].dof."""
     coordinates: str

@@ -12,7 +12,8 @@ import warnings
 
 from support import DISTILL, FOLDER, SCRATCH, SHORT, TEXT, dofla, new_path, numpy as np, program
 
-FUNCTIONS = ("inspect", "dof", "plan", "sensitivity", "distill", "finetune", "compare", "evaluate", "quantize")
+FUNCTIONS = ("inspect", "dof", "plan", "sensitivity", "distill", "finetune", "compare", "evaluate", "quantize",
+             "estimate")
 TIMES = ("seconds", "tokens_per_second", "prefill", "decode", "prefill_seconds", "decode_seconds")
 
 
@@ -93,6 +94,10 @@ class Commands(unittest.TestCase):
     def test_quantize(self):
         rounded = self.same("quantize", FOLDER, data=TEXT, length=32, out=new_path())
         self.assertLess(rounded.bytes, rounded.bytes_before)
+
+    def test_estimate(self):
+        stages = self.same("estimate", FOLDER, gpus=2, device_memory="1kB").stages
+        self.assertFalse(any(stage.fits for stage in stages))
 
     def test_compare(self):
         report = self.same("compare", FOLDER, self.student, texts=TEXT, length=32, windows=2)
