@@ -1,13 +1,6 @@
 #include "cli/finetune.h"
 
-#include <chrono>
-#include <cmath>
 #include <memory>
-
-#include "cli/progress_bar.h"
-#include "dofla/data/tasks/task.h"
-#include "dofla/linear/linear_model.h"
-#include "dofla/model/rounded_weights.h"
 
 namespace dofla::cli {
 namespace {
@@ -83,50 +76,16 @@ FinetuneOptions FinetuneArguments::complete(const FinetuneOptions& otherwise) co
   full.feature_rate = feature_rate.value_or(otherwise.feature_rate);
   full.keep_best = otherwise.keep_best;
   full.checkpoint_every = otherwise.checkpoint_every;
-  full.part_tokens = part_tokens_for(device.get(group));
   full.group = group;
   training.set(full);
   full.recompute = training.recompute();
   return full;
 }
 
-double Finetuned::loss(size_t epoch) const {
-  const size_t steps = result.loss.size() / result.epochs.size();
-  double sum = 0;
-  int64_t taken = 0;
-  for (size_t i = epoch * steps; i < (epoch + 1) * steps; ++i)
-    if (!std::isnan(result.loss[i])) {
-      sum += result.loss[i];
-      ++taken;
-    }
-  return sum / static_cast<double>(taken);
-}
-
-Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
-                             Transformer& model, const Lessons& lessons, const FinetuneOptions& job,
-                             const std::vector<std::string>& data, const MakeJudge& make_judge) {
-  require_unrounded(checkpoint, "fine-tune");
-  const auto start = std::chrono::steady_clock::now();
-  Finetuned tuned;
-  {
-    ProgressBar bar(arguments.stop);
-    // Ranks stop together, between two steps.
-    const Progress judged = job.group.alone()
-                                ? bar.progress()
-                                : Progress([shown = bar.progress()](const ProgressUpdate& update) {
-                                    shown.tell(update);
-                                  });
-    tuned.result = finetune(model, lessons, job, make_judge(judged),
-                            arguments.training.logged(job.group, bar.progress()));
-  }
-  if (!job.group.is_first()) return tuned;
-  NewFolder out(arguments.training.out());
-  tuned.result.run.update(provenance(data));
-  write_trained_model(out.path(), checkpoint, model, tuned.result.run);
-  out.commit();
-  fs::remove(job.checkpoint);
-  tuned.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return tuned;
+void write_model(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
+                 const Finetuned& tuned, const std::vector<std::string>& data) {
+  write_finetuned(arguments.training.out(), checkpoint, tuned, provenance(data));
+  fs::remove(arguments.training.file());
 }
 
 void print_skipped(const FinetuneResult& result) {

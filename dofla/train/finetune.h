@@ -9,7 +9,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/data/tasks/task_result.h"
 #include "dofla/distributed/group.h"
-#include "dofla/train/lessons.h"
+#include "dofla/train/training_examples.h"
 
 namespace dofla {
 
@@ -21,13 +21,13 @@ struct FinetuneOptions {
   double feature_rate = 1;      // times it is the learning rate of features
   double weight_decay = 0;      // of matrices
   double clip = 1;              // largest norm of the gradients; 0: any
-  uint64_t seed = 0;            // of the order of the lessons
+  uint64_t seed = 0;            // of the order of the examples
   // End with the weights of the best epoch, or with those from before training if all epochs are
   // worse; else with the last ones.
   bool keep_best = true;
   int64_t part_tokens = 2048;  // StepMemory: a GPU wants more at once, part_tokens_for()
   bool recompute = false;      // less memory for a third more time: Tape::recompute
-  // Ranks that train together: each differentiates a share of a step's lessons and makes the same
+  // Ranks that train together: each differentiates a share of a step's examples and makes the same
   // step. The first one keeps the run.
   Group group = {};
 
@@ -57,15 +57,16 @@ struct FinetuneResult {
   // The epoch whose weights the model has now, counted from 1; 0 if those from before training were
   // better than every epoch's and were kept.
   int64_t kept = 0;
-  // Of every step: the mean over its lessons, in nats; NaN where it was skipped because something
+  // Of every step: the mean over its examples, in nats; NaN where it was skipped because something
   // was not finite.
   std::vector<double> loss;
 
-  // What the result depends on: the options, fingerprints of the model and the lessons, and
+  // What the result depends on: the options, fingerprints of the model and the examples, and
   // FinetuneOptions::run. Goes well with a saved model.
   Json run;
 
   int64_t skipped() const;
+  double epoch_loss(size_t epoch) const;  // the mean of its steps, without those that were skipped
   const Judgement& kept_judgement() const { return kept == 0 ? before : epochs.at(at(kept)); }
   bool is_worse() const { return kept_judgement().score < before.score; }
 
@@ -86,7 +87,8 @@ using Judge = std::function<Judgement(const Transformer& model)>;
 // checkpoint is then one from before), or if the checkpoint cannot be written, read or is of
 // another run. Asked to stop through `progress`, it finishes the step, writes a checkpoint and
 // throws Cancelled.
-FinetuneResult finetune(Transformer& model, const Lessons& lessons, const FinetuneOptions& options,
-                        const Judge& judge, const Progress& progress = {});
+FinetuneResult finetune(Transformer& model, const TrainingExamples& examples,
+                        const FinetuneOptions& options, const Judge& judge,
+                        const Progress& progress = {});
 
 }  // namespace dofla

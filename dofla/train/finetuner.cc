@@ -17,9 +17,10 @@ constexpr int64_t kPatience = 10;  // steps that may go wrong before the run is 
 // model that starts below one may go astray and come back.
 constexpr double kRunawayFactor = 10;
 
-Json describe(const Transformer& model, const Lessons& lessons, const FinetuneOptions& options) {
+Json describe(const Transformer& model, const TrainingExamples& examples,
+              const FinetuneOptions& options) {
   Json run = options.run;
-  run.update(lessons.about);
+  run.update(examples.about);
   run.update({{"device", model.device().name()},
               {"model", to_string(identity_of(model.config()))},
               {"products", name(model.weights().token_embedding.dtype())},
@@ -42,26 +43,27 @@ Transformer& trainable(Transformer& model) {
   return model;
 }
 
-Schedule schedule_of(const FinetuneOptions& options, int64_t lessons) {
-  require(lessons > 0, "finetune: nothing to train on");
+Schedule schedule_of(const FinetuneOptions& options, int64_t examples) {
+  require(examples > 0, "finetune: nothing to train on");
   require(options.epochs > 0 && options.batch > 0 && options.part_tokens > 0,
           "finetune: {} epochs of batches of {} in parts of {} tokens", options.epochs,
           options.batch, options.part_tokens);
   require(options.warmup >= 0 && options.warmup < 1, "finetune: a warm-up of {} of the steps",
           options.warmup);
-  const int64_t batches = (lessons + options.batch - 1) / options.batch;
+  const int64_t batches = (examples + options.batch - 1) / options.batch;
   return {.steps = options.epochs * batches, .warmup = options.warmup, .decay = Decay::kLinear};
 }
 
 }  // namespace
 
-Finetuner::Finetuner(Transformer& model, const Lessons& lessons, const FinetuneOptions& options)
+Finetuner::Finetuner(Transformer& model, const TrainingExamples& examples,
+                     const FinetuneOptions& options)
     : model_(trainable(model)),
-      lessons_(lessons),
+      examples_(examples),
       options_(options),
-      schedule_(schedule_of(options, lessons.count)),
-      passes_(lessons.count, options.seed),
-      run_(describe(model, lessons, options)),
+      schedule_(schedule_of(options, examples.count)),
+      passes_(examples.count, options.seed),
+      run_(describe(model, examples, options)),
       gradients_(new_gradients(model, kEverything)),
       optimizer_(parameters(model, kEverything), {.weight_decay = options.weight_decay,
                                                   .feature_rate = options.feature_rate,
@@ -69,8 +71,8 @@ Finetuner::Finetuner(Transformer& model, const Lessons& lessons, const FinetuneO
 
 std::vector<int64_t> Finetuner::batch(int64_t step) {
   const int64_t begin = step % steps_per_epoch() * options_.batch;
-  const int64_t end = std::min(begin + options_.batch, lessons_.count);
-  const int64_t epoch = step / steps_per_epoch() * lessons_.count;
+  const int64_t end = std::min(begin + options_.batch, examples_.count);
+  const int64_t epoch = step / steps_per_epoch() * examples_.count;
   std::vector<int64_t> which;
   for (int64_t i = begin; i < end; ++i) which.push_back(passes_.at(epoch + i));
   return which;
@@ -83,30 +85,30 @@ double Finetuner::learning_rate(int64_t step) const {
 int64_t Finetuner::step() {
   require(steps_done() < steps(), "finetune: all {} steps are done", steps());
   require(!waits_for_judgement(), "finetune: step {} waits for a judgement", steps_done());
-  const std::vector<int64_t> lessons = batch(steps_done());
-  const double share = 1 / static_cast<double>(lessons.size());
-  if (lessons_.announce && steps_done() + 1 < steps())
-    lessons_.announce(own_part(batch(steps_done() + 1)));
+  const std::vector<int64_t> examples = batch(steps_done());
+  const double share = 1 / static_cast<double>(examples.size());
+  if (examples_.announce && steps_done() + 1 < steps())
+    examples_.announce(own_part(batch(steps_done() + 1)));
   gradients_.clear();
-  const double loss = differentiate(lessons, share);
+  const double loss = differentiate(examples, share);
   const bool taken = optimizer_.step(parameters(gradients_), learning_rate(steps_done()));
   model_.follow_parameters();
   loss_.push_back(taken ? loss * share : std::numeric_limits<double>::quiet_NaN());
   stop_if_diverged();
-  return lessons_.tokens(lessons);
+  return examples_.tokens(examples);
 }
 
-std::vector<int64_t> Finetuner::own_part(const std::vector<int64_t>& lessons) const {
-  const Share own = options_.group.share(std::ssize(lessons));
-  return {lessons.begin() + own.begin, lessons.begin() + own.end};
+std::vector<int64_t> Finetuner::own_part(const std::vector<int64_t>& examples) const {
+  const Share own = options_.group.share(std::ssize(examples));
+  return {examples.begin() + own.begin, examples.begin() + own.end};
 }
 
-double Finetuner::differentiate(const std::vector<int64_t>& lessons, double share) {
-  const std::vector<int64_t> own = own_part(lessons);
+double Finetuner::differentiate(const std::vector<int64_t>& examples, double share) {
+  const std::vector<int64_t> own = own_part(examples);
   double loss = 0;
   if (!own.empty())
-    loss = lessons_.differentiate(model_, own, share, {options_.part_tokens, options_.recompute},
-                                  gradients_);
+    loss = examples_.differentiate(model_, own, share, {options_.part_tokens, options_.recompute},
+                                   gradients_);
   if (options_.group.alone()) return loss;
   options_.group.sum(std::span(&loss, 1));
   std::vector<Tensor> tensors;

@@ -48,8 +48,8 @@ class CudaFinetuning : public test::OnGpu, protected test::FinetuneCase {
 TEST_F(CudaFinetuning, FollowsTheCpu) {
   Transformer cpu = linear_model(), there = linear_model(gpu);
   there.make_trainable(DType::kF32);
-  const FinetuneResult expected = finetune(cpu, lessons, settings(), judge());
-  const FinetuneResult found = finetune(there, lessons, settings(), judge());
+  const FinetuneResult expected = finetune(cpu, examples, settings(), judge());
+  const FinetuneResult found = finetune(there, examples, settings(), judge());
   int64_t count = 0;
   for (const auto& [name, tensor] : parameters(cpu, kEverything)) count += tensor.count();
   const double step = 4 * settings().learning_rate * std::sqrt(static_cast<double>(count)) *
@@ -75,7 +75,7 @@ TEST_F(CudaFinetuning, LearnsABatchByHeart) {
     options.keep_best = false;
     options.recompute = model == &linear;
     const FinetuneResult result =
-        finetune(*model, lessons_of(few), options, [](const Transformer&) { return Judgement(); });
+        finetune(*model, examples_of(few), options, [](const Transformer&) { return Judgement(); });
     EXPECT_EQ(evaluate_task(*model, few).acc.mean, 1);
     EXPECT_GT(result.loss.front(), 1);
     EXPECT_LT(result.loss.back(), 0.01);
@@ -94,13 +94,13 @@ TEST_F(CudaFinetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
     fs::copy_file(options.checkpoint, to);
     copies.insert(to);
   };
-  const FinetuneResult expected = finetune(whole, lessons, options, judge(), keep);
+  const FinetuneResult expected = finetune(whole, examples, options, judge(), keep);
   ASSERT_EQ(copies.size(), 6u);
   options.resume = true;
   for (const fs::path& copy : copies) {
     options.checkpoint = copy;
     Transformer resumed = linear_model(gpu);
-    const FinetuneResult found = finetune(resumed, lessons, options, judge());
+    const FinetuneResult found = finetune(resumed, examples, options, judge());
     EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
     EXPECT_EQ(found.loss, expected.loss) << copy;
     EXPECT_EQ(found.kept, expected.kept) << copy;
@@ -113,9 +113,9 @@ TEST_F(CudaFinetuning, GoesOnWhereItBeganOnly) {
   const auto begin_and_resume = [&](const Device& first, const Device& second) {
     options.resume = false;
     Transformer begun = linear_model(first), resumed = linear_model(second);
-    finetune(begun, lessons, options, judge());
+    finetune(begun, examples, options, judge());
     options.resume = true;
-    finetune(resumed, lessons, options, judge());
+    finetune(resumed, examples, options, judge());
   };
   test::expect_error([&] { begin_and_resume(gpu, Device()); },
                      {"run.training", "began on cuda, this is cpu", "resume it on cuda"});
@@ -127,7 +127,7 @@ TEST_F(CudaFinetuning, WritesTheModelThatItTrained) {
   const fs::path folder = scratch.path() / "tuned";
   fs::create_directory(folder);
   Transformer model = load_model(checkpoint, gpu, DType::kF32);
-  const FinetuneResult result = finetune(model, lessons, settings(), judge());
+  const FinetuneResult result = finetune(model, examples, settings(), judge());
   write_trained_model(folder, checkpoint, model, result.run);
   EXPECT_TRUE(same_bits(copy_of(load_model(Checkpoint(folder))), copy_of(model)));
   EXPECT_FALSE(same_bits(copy_of(load_model(checkpoint)), copy_of(model)));
@@ -146,7 +146,7 @@ TEST_F(CudaFinetuning, StepsThatAreNotFiniteAreLeftOut) {
 // What is computed with are the parameters, rounded; norms are the very same.
 TEST_F(CudaFinetuning, CopiesFollowTheParameters) {
   Transformer model = linear_model(gpu);
-  finetune(model, lessons, settings(), judge());
+  finetune(model, examples, settings(), judge());
   const NamedTensors& copies = model.weights().parameters;
   ASSERT_EQ(copies.size(), model.parameters().size());
   int64_t rounded = 0;
@@ -164,7 +164,7 @@ TEST_F(CudaFinetuning, CopiesFollowTheParameters) {
 
 TEST_F(CudaFinetuning, WeightsInBf16AreRefused) {
   Transformer model = load_model(checkpoint, gpu);
-  EXPECT_THROW(finetune(model, lessons, settings(), judge()), std::invalid_argument);
+  EXPECT_THROW(finetune(model, examples, settings(), judge()), std::invalid_argument);
 }
 
 }  // namespace
