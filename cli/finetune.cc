@@ -2,6 +2,9 @@
 
 #include <memory>
 
+#include "cli/choice_option.h"
+#include "cli/usage_error.h"
+
 namespace dofla::cli {
 namespace {
 
@@ -41,6 +44,13 @@ std::string settings_table() {
 void add_options(CLI::App& app, FinetuneArguments& arguments) {
   FinetuneOptions& job = arguments.job;
   arguments.training.add_out(app);
+  add_choice(app, "--train", arguments.train,
+             "what learns: the features of a linear model; these and the projections of\n"
+             "attention; all (left out: all, with --lora attention)");
+  add_number(app, "--lora", job.lora,
+             "instead of the matrices of attention W, updates of this rank learn:\n"
+             "W + B A, which the new model has as its matrices",
+             "R", whole_between(1, 1 << 20));
   add_number(app, "--epochs", arguments.epochs,
              "passes over the questions or windows (left out: see below)", "N",
              whole_between(1, 1 << 20));
@@ -70,6 +80,10 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
 
 FinetuneOptions FinetuneArguments::complete(const FinetuneOptions& otherwise) const {
   FinetuneOptions full = job;
+  full.train = train.value_or(job.lora > 0 ? TrainedPart::kAttention : TrainedPart::kAll);
+  if (job.lora > 0 && full.train != TrainedPart::kAttention)
+    throw UsageError(
+        fmt::format("--lora is of the matrices of attention, --train {} is not", name(full.train)));
   full.epochs = epochs.value_or(otherwise.epochs);
   full.batch = batch.value_or(otherwise.batch);
   full.learning_rate = learning_rate.value_or(otherwise.learning_rate);
@@ -112,7 +126,8 @@ std::string epoch_label(const FinetuneResult& result, int64_t epoch) {
 
 Command add_finetune(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
-      "finetune", "Train all of a model, softmax or linear, on text or on a multiple-choice task");
+      "finetune",
+      "Train all or a part of a model, softmax or linear, on text or on a multiple-choice task");
   const auto options = std::make_shared<Options>();
   options->all.model.add(*app);
   options->all.device.add(*app);
@@ -135,7 +150,9 @@ Command add_finetune(CLI::App& program) {
       settings_table() +
       "\nExample:\n  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --out "
       "gpt2-tuned\n"
-      "  dofla finetune gpt2-linear --task arc_easy --task-data tasks --out gpt2-arc\n\n"
+      "  dofla finetune gpt2-linear --task arc_easy --task-data tasks --out gpt2-arc\n"
+      "  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --lora 16 --lr 1e-3 --out "
+      "gpt2-lora\n\n"
       "JSON:\n  {\"task\", \"train_questions\", \"train_truncated\", \"steps\", "
       "\"skipped_steps\",\n"
       "   \"before\": {\"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", "

@@ -16,6 +16,7 @@ struct FinetuneArguments {
   ModelArgument model;
   DeviceOption device;
   TrainingRun training;
+  std::optional<TrainedPart> train;
   std::optional<int64_t> epochs, batch;
   std::optional<double> learning_rate, feature_rate;
   FinetuneOptions job;

@@ -58,6 +58,11 @@ Transformer load_to_train(const Checkpoint& checkpoint, const Device& device) {
   return load_model(checkpoint, device, DType::kF32);
 }
 
+// Weights that do not learn are still read from their file.
+void require_unchanged_rest(const Checkpoint& checkpoint, const FinetuneOptions& options) {
+  if (options.train != TrainedPart::kAll) checkpoint.require_unchanged();
+}
+
 }  // namespace
 
 // docs/results/distill.md says what they gave. The next token alone is soon learnt by heart.
@@ -111,6 +116,7 @@ Finetuned finetune_on_text(const Checkpoint& checkpoint, const Checkpoint* teach
   tuned.result = finetune(tuned.model, examples_of(text.train, imitated ? &*imitated : nullptr),
                           options, judge, progress);
   tuned.seconds = whole.seconds();
+  require_unchanged_rest(checkpoint, options);
   if (imitated)
     tuned.divergence =
         divergence_from(*imitated, tuned.model, text.held_out, progress, options.group);
@@ -140,6 +146,7 @@ Finetuned finetune_on_task(const Checkpoint& checkpoint, const FinetuneQuestions
   tuned.result =
       finetune(tuned.model, examples_of(train), options, judge_by(judged, judging), progress);
   tuned.seconds = whole.seconds();
+  require_unchanged_rest(checkpoint, options);
   return tuned;
 }
 

@@ -1,11 +1,12 @@
-// Fine-tuning on a multiple-choice task or on text: everything that a model has is trained, weights
-// and, in a linear model, features. docs/finetune.md says what the choices are.
+// Fine-tuning on a multiple-choice task or on text, of everything that a model has, weights and, in
+// a linear model, features, or of a part of it. docs/finetune.md says what the choices are.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
 #include "dofla/core/json.h"
+#include "dofla/core/names.h"
 #include "dofla/core/progress.h"
 #include "dofla/data/tasks/task_result.h"
 #include "dofla/distributed/group.h"
@@ -13,7 +14,24 @@
 
 namespace dofla {
 
+enum class TrainedPart {
+  kFeatures,   // of linear attention
+  kAttention,  // these, the projections around attention with their biases, and q/k norms
+  kAll,
+};
+
+template <>
+struct Names<TrainedPart> {
+  static constexpr std::string_view kWhat = "part of a model";
+  static constexpr std::array kAll = {Name{TrainedPart::kFeatures, "features"},
+                                      Name{TrainedPart::kAttention, "attention"},
+                                      Name{TrainedPart::kAll, "all"}};
+};
+
 struct FinetuneOptions {
+  TrainedPart train = TrainedPart::kAll;
+  int64_t lora =
+      0;  // of kAttention: the rank of the updates of its matrices; 0: the matrices learn
   int64_t epochs = 3;
   int64_t batch = 64;           // questions or windows a step
   double learning_rate = 1e-4;  // falls linearly to 0
@@ -21,7 +39,7 @@ struct FinetuneOptions {
   double feature_rate = 1;      // times it is the learning rate of features
   double weight_decay = 0;      // of matrices
   double clip = 1;              // largest norm of the gradients; 0: any
-  uint64_t seed = 0;            // of the order of the examples
+  uint64_t seed = 0;            // of the order of the examples, and of what LoRA begins with
   // End with the weights of the best epoch, or with those from before training if all epochs are
   // worse; else with the last ones.
   bool keep_best = true;

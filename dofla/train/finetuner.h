@@ -3,6 +3,7 @@
 
 #include "dofla/distributed/agreement.h"
 #include "dofla/train/finetune.h"
+#include "dofla/train/lora.h"
 #include "dofla/train/optimizer.h"
 #include "dofla/train/schedule.h"
 
@@ -47,8 +48,10 @@ class Finetuner {
  private:
   std::vector<int64_t> batch(int64_t step);
   std::vector<int64_t> own_part(const std::vector<int64_t>& examples) const;  // of this rank
-  // The sum of their losses; the gradients of `share` times it are added up over all ranks.
-  double differentiate(const std::vector<int64_t>& examples, double share);
+  // The sum of their losses; the gradients of `share` times it, for the optimizer, are added up
+  // over all ranks.
+  double differentiate(const std::vector<int64_t>& examples, double share, NamedTensors& gradients);
+  void follow_optimizer();  // the model, after every change of the parameters
   // The number of the judgement whose weights are kept: 0 is that before training.
   size_t kept() const;
   void copy_best();
@@ -66,6 +69,7 @@ class Finetuner {
   ShuffledPasses passes_;  // over the examples, one an epoch
   Json run_;
   Gradients gradients_;
+  std::optional<LoraUpdates> lora_;
   Optimizer optimizer_;
   // Copies of the best parameters so far, if they are kept; on the CPU, which has more memory than
   // a GPU.

@@ -41,6 +41,27 @@ class CudaFinetuning : public test::OnGpu, protected test::FinetuneCase {
   }
 };
 
+// What is frozen keeps its parameters, though the GPU has only rounded copies of them.
+TEST_F(CudaFinetuning, APartLearnsAndTheRestStays) {
+  const NamedTensors start = copy_of(linear_model(gpu));
+  for (const int64_t lora : {0, 2}) {
+    FinetuneOptions options = settings();
+    options.train = TrainedPart::kAttention;
+    options.lora = lora;
+    options.keep_best = false;
+    Transformer model = linear_model(gpu);
+    const FinetuneResult result = finetune(model, examples, options, judge());
+    EXPECT_EQ(result.skipped(), 0);
+    const NamedTensors end = copy_of(model);
+    ASSERT_EQ(end.size(), start.size());
+    for (size_t i = 0; i < end.size(); ++i) {
+      const bool learns = end[i].first.starts_with("linear_attention.") ||
+                          end[i].first.find("self_attn") != std::string::npos;
+      EXPECT_EQ(!test::same_bits(end[i].second, start[i].second), learns) << end[i].first;
+    }
+  }
+}
+
 // A step of Adam moves a parameter by about the rate, to the side that its gradient says. Where the
 // devices disagree on the side, the gradient is smaller than its own error; all errors together
 // have the norm `relative` · |g|, so that a step moves the loss apart by at most
