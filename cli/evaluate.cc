@@ -1,5 +1,5 @@
-#include <chrono>
-#include <cmath>
+#include "dofla/pipeline/evaluate.h"
+
 #include <memory>
 
 #include <fmt/ranges.h>
@@ -15,11 +15,7 @@
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/usage_error.h"
-#include "dofla/core/error.h"
-#include "dofla/distributed/agreement.h"
-#include "dofla/fidelity/compare.h"
 #include "dofla/fidelity/fidelity_json.h"
-#include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
 namespace {
@@ -49,37 +45,21 @@ OrderedJson to_json(const NextTokenLoss& result) {
           {"sequences", std::move(sequences)}};
 }
 
-// With a teacher: the student's loss and how much of the teacher is in it.
 void run_beside_teacher(const EvaluateArguments& options, const Group& group) {
-  const Checkpoint checkpoint(options.model.folder()), teacher_checkpoint(options.teacher);
-  require_same_weights(group, checkpoint);
-  require_same_weights(group, teacher_checkpoint);
-  const Device device = options.device.get(group);
-  Transformer student = load_model(checkpoint, device);
-  Transformer teacher = load_model(teacher_checkpoint, device);
-  const FeatureSet features = is_linear(checkpoint) ? load_features(checkpoint) : FeatureSet();
-  Compared compared;
-  Controls controls;
+  const Checkpoint checkpoint(options.model.folder()), teacher(options.teacher);
+  TeacherEvaluation found;
   {
     ProgressBar bar;
     const Windows text = options.text.open(checkpoint, bar.progress());
-    compared = compare(teacher, {&student}, text.next, text.predicted_tokens, bar.progress(), group)
-                   .front();
-    if (is_linear(checkpoint)) {
-      text.rewind();
-      controls = evaluate_controls(student, teacher, features, text.next, text.predicted_tokens,
-                                   bar.progress(), group);
-    }
+    found = evaluate_beside_teacher(checkpoint, teacher, text, options.device.get(group),
+                                    bar.progress(), group);
   }
   if (!group.is_first()) return;
-  checkpoint.require_unchanged();
-  teacher_checkpoint.require_unchanged();
-  const Divergence result = divergence_of(compared.windows);
-  const std::vector<double> attention_error = layer_errors(compared);
+  const Divergence& result = found.divergence;
   if (options.json) {
     OrderedJson json = dofla::to_json(result);
-    json["attention_error"] = attention_error;
-    json["controls"] = controls_json(controls);
+    json["attention_error"] = found.attention_error;
+    json["controls"] = controls_json(found.controls);
     return print_json(json);
   }
   print(fmt::format(
@@ -89,24 +69,35 @@ void run_beside_teacher(const EvaluateArguments& options, const Group& group) {
       "layer error  {:.3f} of each layer's attention output, relative\n"
       "tokens       {} predicted\n",
       result.loss, result.teacher_loss, result.perplexity(), divergence_lines(result, 13),
-      fmt::join(attention_error, " "), grouped(result.tokens)));
-  print(controls_table(controls, {.loss = result.loss,
-                                  .teacher_loss = result.teacher_loss,
-                                  .state_bytes = state_bytes(features, checkpoint.config())}));
+      fmt::join(found.attention_error, " "), grouped(result.tokens)));
+  print(controls_table(found.controls, {.loss = result.loss,
+                                        .teacher_loss = result.teacher_loss,
+                                        .state_bytes = found.state_bytes}));
 }
 
-// The model, or its attention cut to the exact keys that were asked for.
-Transformer load(const Checkpoint& checkpoint, const EvaluateArguments& options,
-                 const Group& group) {
-  const Device device = options.device.get(group);
+void run_alone(const EvaluateArguments& options, const Group& group) {
   const std::optional<ExactKeys> exact = options.exact.value();
-  if (!exact) return load_model(checkpoint, device);
-  if (is_linear(checkpoint))
-    fail("{}: has its own kind of attention; --keys is for a softmax model",
-         checkpoint.folder().string());
-  from_arguments([&] { return (require_valid(*exact), true); });
-  return make_linear_model(checkpoint, exact_keys_alone(checkpoint.config().layers, *exact),
-                           device);
+  if (exact) from_arguments([&] { return (require_valid(*exact), true); });
+  const Checkpoint checkpoint(options.model.folder());
+  TextEvaluation found;
+  {
+    ProgressBar bar;
+    const Windows text = options.text.open(checkpoint, bar.progress());
+    found =
+        evaluate_text(checkpoint, exact, text, options.device.get(group), bar.progress(), group);
+  }
+  if (!group.is_first()) return;
+  const NextTokenLoss& result = found.next_token;
+  if (options.json) return print_json(to_json(result));
+  print(
+      fmt::format("loss        {:.4f} nats a token\n"
+                  "perplexity  {:.2f}\n"
+                  "tokens      {} predicted in {}\n",
+                  result.loss, result.perplexity, grouped(result.tokens),
+                  counted(static_cast<int64_t>(result.sequences.size()), "sequence")));
+  options.text.remark_on_default(static_cast<int64_t>(result.sequences.size()));
+  const double speed = static_cast<double>(result.tokens) / found.seconds;
+  remark(fmt::format("{:.1f} s, {} tokens/s", found.seconds, grouped(static_cast<int64_t>(speed))));
 }
 
 void run(const EvaluateArguments& options, const Group& group) {
@@ -122,31 +113,7 @@ void run(const EvaluateArguments& options, const Group& group) {
   if (options.recall.given())
     return options.recall.run(options.model.folder(), options.teacher, options.device.get(),
                               options.text, options.json);
-  if (!options.teacher.empty()) return run_beside_teacher(options, group);
-  const Checkpoint checkpoint(options.model.folder());
-  require_same_weights(group, checkpoint);
-  const Transformer model = load(checkpoint, options, group);
-  NextTokenLoss result;
-  double seconds = 0;
-  {
-    ProgressBar bar;
-    const Windows text = options.text.open(checkpoint, bar.progress());
-    const auto start = std::chrono::steady_clock::now();
-    result = evaluate_next_token(model, text.next, text.predicted_tokens, bar.progress(), group);
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-  if (!group.is_first()) return;
-  checkpoint.require_unchanged();
-  if (options.json) return print_json(to_json(result));
-  print(
-      fmt::format("loss        {:.4f} nats a token\n"
-                  "perplexity  {:.2f}\n"
-                  "tokens      {} predicted in {}\n",
-                  result.loss, result.perplexity, grouped(result.tokens),
-                  counted(static_cast<int64_t>(result.sequences.size()), "sequence")));
-  options.text.remark_on_default(static_cast<int64_t>(result.sequences.size()));
-  remark(fmt::format("{:.1f} s, {} tokens/s", seconds,
-                     grouped(static_cast<int64_t>(static_cast<double>(result.tokens) / seconds))));
+  options.teacher.empty() ? run_alone(options, group) : run_beside_teacher(options, group);
 }
 
 }  // namespace

@@ -3,10 +3,8 @@
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/task_results.h"
-#include "dofla/checkpoint/tokenizer.h"
-#include "dofla/data/tasks/last_words.h"
 #include "dofla/evaluate/answers_json.h"
-#include "dofla/linear/linear_model.h"
+#include "dofla/pipeline/evaluate.h"
 
 namespace dofla::cli {
 
@@ -21,19 +19,12 @@ void LastWordsArgument::add(CLI::App& app) {
 }
 
 void LastWordsArgument::run(const fs::path& model_folder, const Device& device, bool json) const {
-  const std::vector<Question> texts = read_last_words(file_);
-  const Checkpoint checkpoint(model_folder);
-  const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  const Transformer model = load_model(checkpoint, device);
-  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   LastWords result;
   {
     ProgressBar bar;
-    result =
-        evaluate_last_words(model, encode_questions(texts, encode, model.config()), bar.progress());
+    result = evaluate_last_words(model_folder, file_, device, bar.progress());
   }
-  checkpoint.require_unchanged();
-  remark_on_truncated("last words", result.truncated, model.config().context);
+  remark_on_truncated("last words", result.truncated, Checkpoint(model_folder).config().context);
   if (json) return print_json(to_json(result));
   print(
       fmt::format("accuracy    {}\n"

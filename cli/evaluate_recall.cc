@@ -7,20 +7,10 @@
 
 #include "cli/output.h"
 #include "cli/progress_bar.h"
-#include "dofla/core/error.h"
 #include "dofla/evaluate/answers_json.h"
-#include "dofla/evaluate/recall.h"
-#include "dofla/linear/linear_model.h"
 
 namespace dofla::cli {
 namespace {
-
-template <class Value>
-std::vector<Value> each_once(std::vector<Value> values) {
-  std::ranges::sort(values);
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-  return values;
-}
 
 // The result of a distance; nothing where that did not fit.
 template <class Result>
@@ -131,61 +121,46 @@ void RecallArguments::add(CLI::App& app) {
       "--recall", given_, "ask for numbers that stood in the prompt instead: docs/recall.md");
   for (const char* other : {"--ids", "--length", "--sequences", "--task"})
     recall->excludes(app.get_option(other));
-  app.add_option("--distances", distances_, "tokens between a number and the question")
+  app.add_option("--distances", options_.distances, "tokens between a number and the question")
       ->type_name("N,N")
       ->delimiter(',')
       ->check(whole_between(1, 1 << 24))
       ->needs(recall)
       ->capture_default_str();
-  app.add_option("--depths", depths_,
+  app.add_option("--depths", options_.depths,
                  "of a single number in a text of that length: 0 at its beginning")
       ->type_name("X,X")
       ->delimiter(',')
       ->check(real_between(0, 1))
       ->needs(recall)
       ->capture_default_str();
-  add_number(app, "--questions", questions_, "questions at each distance", "N",
+  add_number(app, "--questions", options_.questions, "questions at each distance", "N",
              whole_between(1, 1 << 24))
       ->needs(recall)
       ->capture_default_str();
-  add_number(app, "--seed", seed_, "of the numbers and their places", "S", seed_number())
+  add_number(app, "--seed", options_.seed, "of the numbers and their places", "S", seed_number())
       ->needs(recall)
       ->capture_default_str();
 }
 
 void RecallArguments::run(const fs::path& model_folder, const std::string& teacher_folder,
                           const Device& device, const TextArguments& text, bool json) const {
-  const std::vector<int64_t> distances = each_once(distances_);
-  const std::vector<double> depths = each_once(depths_);
-
   const Checkpoint checkpoint(model_folder);
-  const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  const Transformer model = load_model(checkpoint, device);
-  const int64_t longest = longest_recall(model, distances);
-  const RecallPrompts prompts(
-      tokenizer, text.read_running(checkpoint, questions_ * RecallPrompts::tokens(longest)),
-      questions_, longest, seed_);
-  const auto measure = [&](const Transformer& which) {
+  std::optional<Checkpoint> teacher;
+  if (!teacher_folder.empty()) teacher.emplace(teacher_folder);
+  const auto running_text = [&](int64_t most) { return text.read_running(checkpoint, most); };
+  RecallEvaluation found;
+  {
     ProgressBar bar;
-    return evaluate_recall(which, tokenizer, prompts, distances, depths, bar.progress());
-  };
-  std::optional<RecallReport> teacher_report;
-  if (!teacher_folder.empty()) {
-    const Checkpoint teacher_checkpoint(teacher_folder);
-    const Transformer teacher = load_model(teacher_checkpoint, device);
-    if (teacher.config().vocabulary != model.config().vocabulary)
-      fail("cannot compare: the teacher has a vocabulary of {}, the model of {}",
-           teacher.config().vocabulary, model.config().vocabulary);
-    teacher_report = measure(teacher);
-    teacher_checkpoint.require_unchanged();
-    remark_on_missing("teacher's ", distances, *teacher_report, teacher.most_tokens());
+    found = evaluate_recall(checkpoint, teacher ? &*teacher : nullptr, running_text, options_,
+                            device, bar.progress());
   }
-  const RecallReport report = measure(model);
-  checkpoint.require_unchanged();
-  remark_on_missing("", distances, report, model.most_tokens());
-  if (json) return print_json(recall_json(report, teacher_report));
-  print_table(distances, report, teacher_report);
-  print_needles(report, teacher_report);
+  if (found.teacher)
+    remark_on_missing("teacher's ", found.distances, *found.teacher, found.teacher_most_tokens);
+  remark_on_missing("", found.distances, found.report, found.most_tokens);
+  if (json) return print_json(recall_json(found.report, found.teacher));
+  print_table(found.distances, found.report, found.teacher);
+  print_needles(found.report, found.teacher);
 }
 
 }  // namespace dofla::cli

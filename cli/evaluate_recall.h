@@ -3,11 +3,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "cli/command.h"
+#include "dofla/pipeline/evaluate.h"
 
 namespace dofla::cli {
 
@@ -21,10 +21,7 @@ class RecallArguments {
 
  private:
   bool given_ = false;
-  std::vector<int64_t> distances_ = {128, 256, 512, 1024, 1900};
-  std::vector<double> depths_ = {0, 0.5, 1};
-  int64_t questions_ = 50;
-  uint64_t seed_ = 0;
+  RecallOptions options_;
 };
 
 }  // namespace dofla::cli

@@ -2,29 +2,22 @@
 // --letters.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include <CLI/CLI.hpp>
 
 #include "dofla/core/device.h"
 #include "dofla/core/file.h"
-#include "dofla/evaluate/answers.h"
+#include "dofla/pipeline/evaluate.h"
 
 namespace dofla::cli {
 
 class TaskArguments {
  public:
   void add(CLI::App& app);  // after the options that go with text, which these exclude
-  bool given() const { return !names_.empty(); }
+  bool given() const { return !selection_.names.empty(); }
   void run(const fs::path& model_folder, const Device& device, bool json) const;
 
  private:
-  std::vector<std::string> names_;
-  std::string data_, split_;
-  int64_t limit_ = 0;  // 0: all questions
-  std::optional<AnswerBy> letters_;
+  TaskSelection selection_;
 };
 
 }  // namespace dofla::cli

@@ -1,13 +1,9 @@
 #include "cli/finetune.h"
 
-#include <chrono>
-#include <cmath>
 #include <memory>
 
-#include "cli/progress_bar.h"
-#include "dofla/data/tasks/task.h"
-#include "dofla/linear/linear_model.h"
-#include "dofla/model/rounded_weights.h"
+#include "cli/choice_option.h"
+#include "cli/usage_error.h"
 
 namespace dofla::cli {
 namespace {
@@ -48,6 +44,13 @@ std::string settings_table() {
 void add_options(CLI::App& app, FinetuneArguments& arguments) {
   FinetuneOptions& job = arguments.job;
   arguments.training.add_out(app);
+  add_choice(app, "--train", arguments.train,
+             "what learns: the features of a linear model; these and the projections of\n"
+             "attention; all (left out: all, with --lora attention)");
+  add_number(app, "--lora", job.lora,
+             "instead of the matrices of attention W, updates of this rank learn:\n"
+             "W + B A, which the new model has as its matrices",
+             "R", whole_between(1, 1 << 20));
   add_number(app, "--epochs", arguments.epochs,
              "passes over the questions or windows (left out: see below)", "N",
              whole_between(1, 1 << 20));
@@ -77,56 +80,26 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
 
 FinetuneOptions FinetuneArguments::complete(const FinetuneOptions& otherwise) const {
   FinetuneOptions full = job;
+  full.train = train.value_or(job.lora > 0 ? TrainedPart::kAttention : TrainedPart::kAll);
+  if (job.lora > 0 && full.train != TrainedPart::kAttention)
+    throw UsageError(
+        fmt::format("--lora is of the matrices of attention, --train {} is not", name(full.train)));
   full.epochs = epochs.value_or(otherwise.epochs);
   full.batch = batch.value_or(otherwise.batch);
   full.learning_rate = learning_rate.value_or(otherwise.learning_rate);
   full.feature_rate = feature_rate.value_or(otherwise.feature_rate);
   full.keep_best = otherwise.keep_best;
   full.checkpoint_every = otherwise.checkpoint_every;
-  full.part_tokens = part_tokens_for(device.get(group));
   full.group = group;
   training.set(full);
   full.recompute = training.recompute();
   return full;
 }
 
-double Finetuned::loss(size_t epoch) const {
-  const size_t steps = result.loss.size() / result.epochs.size();
-  double sum = 0;
-  int64_t taken = 0;
-  for (size_t i = epoch * steps; i < (epoch + 1) * steps; ++i)
-    if (!std::isnan(result.loss[i])) {
-      sum += result.loss[i];
-      ++taken;
-    }
-  return sum / static_cast<double>(taken);
-}
-
-Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
-                             Transformer& model, const Lessons& lessons, const FinetuneOptions& job,
-                             const std::vector<std::string>& data, const MakeJudge& make_judge) {
-  require_unrounded(checkpoint, "fine-tune");
-  const auto start = std::chrono::steady_clock::now();
-  Finetuned tuned;
-  {
-    ProgressBar bar(arguments.stop);
-    // Ranks stop together, between two steps.
-    const Progress judged = job.group.alone()
-                                ? bar.progress()
-                                : Progress([shown = bar.progress()](const ProgressUpdate& update) {
-                                    shown.tell(update);
-                                  });
-    tuned.result = finetune(model, lessons, job, make_judge(judged),
-                            arguments.training.logged(job.group, bar.progress()));
-  }
-  if (!job.group.is_first()) return tuned;
-  NewFolder out(arguments.training.out());
-  tuned.result.run.update(provenance(data));
-  write_trained_model(out.path(), checkpoint, model, tuned.result.run);
-  out.commit();
-  fs::remove(job.checkpoint);
-  tuned.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return tuned;
+void write_model(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
+                 const Finetuned& tuned, const std::vector<std::string>& data) {
+  write_finetuned(arguments.training.out(), checkpoint, tuned, provenance(data));
+  fs::remove(arguments.training.file());
 }
 
 void print_skipped(const FinetuneResult& result) {
@@ -153,7 +126,8 @@ std::string epoch_label(const FinetuneResult& result, int64_t epoch) {
 
 Command add_finetune(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
-      "finetune", "Train all of a model, softmax or linear, on text or on a multiple-choice task");
+      "finetune",
+      "Train all or a part of a model, softmax or linear, on text or on a multiple-choice task");
   const auto options = std::make_shared<Options>();
   options->all.model.add(*app);
   options->all.device.add(*app);
@@ -176,7 +150,9 @@ Command add_finetune(CLI::App& program) {
       settings_table() +
       "\nExample:\n  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --out "
       "gpt2-tuned\n"
-      "  dofla finetune gpt2-linear --task arc_easy --task-data tasks --out gpt2-arc\n\n"
+      "  dofla finetune gpt2-linear --task arc_easy --task-data tasks --out gpt2-arc\n"
+      "  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --lora 16 --lr 1e-3 --out "
+      "gpt2-lora\n\n"
       "JSON:\n  {\"task\", \"train_questions\", \"train_truncated\", \"steps\", "
       "\"skipped_steps\",\n"
       "   \"before\": {\"questions\", \"acc\", \"acc_stderr\", \"acc_norm\", "

@@ -1,7 +1,6 @@
 // The parts of `dofla finetune`: what all training has in common, and what it is on.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -9,8 +8,7 @@
 #include "cli/device_option.h"
 #include "cli/output.h"
 #include "cli/training_run.h"
-#include "dofla/pipeline.h"
-#include "dofla/train/finetune.h"
+#include "dofla/pipeline/finetune.h"
 
 namespace dofla::cli {
 
@@ -18,6 +16,7 @@ struct FinetuneArguments {
   ModelArgument model;
   DeviceOption device;
   TrainingRun training;
+  std::optional<TrainedPart> train;
   std::optional<int64_t> epochs, batch;
   std::optional<double> learning_rate, feature_rate;
   FinetuneOptions job;
@@ -53,21 +52,10 @@ class FinetuneText {
   int64_t held_out_ = kHeldOut;
 };
 
-FinetuneOptions text_finetune_options(bool with_teacher);  // where nothing else is said
-
-struct Finetuned {
-  FinetuneResult result;
-  double seconds = 0;
-
-  double loss(size_t epoch) const;  // the mean of its steps, without those that were skipped
-};
-
-// Trains and writes the model's folder; `data` are the files that were read. A judge tells of its
-// own progress.
-using MakeJudge = std::function<Judge(const Progress& progress)>;
-Finetuned finetune_and_write(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
-                             Transformer& model, const Lessons& lessons, const FinetuneOptions& job,
-                             const std::vector<std::string>& data, const MakeJudge& make_judge);
+// Writes the model's folder, once the run is over, and forgets the run; `data` are the files that
+// were read.
+void write_model(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
+                 const Finetuned& tuned, const std::vector<std::string>& data);
 
 // How a table names the beginning (0) and the epochs.
 std::string epoch_label(const FinetuneResult& result, int64_t epoch);

@@ -11,7 +11,7 @@
 #include "dofla/model/operations.h"
 #include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
-#include "dofla/train/lessons.h"
+#include "dofla/train/training_examples.h"
 #include "dofla/train/optimizer.h"
 
 namespace dofla::bench {

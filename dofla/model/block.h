@@ -40,7 +40,8 @@ Tensor finish_block(Executor& run, const Block& block, const Tensor& x, const He
                     BlockTape* tape = nullptr);
 
 // The gradient of the block's input from that of its output, for a forward without state. Those of
-// weights and features are added where they are wanted, else the pointers are null.
+// weights and features are added where they are wanted, else the pointers are null; of weights that
+// are not trained the tensors are undefined.
 Tensor block_backward(const Block& block, const BlockTape& tape,
                       const Tensor& grad_y,  // [R, C]
                       LayerWeights* weights, FeatureGradients* features);

@@ -12,6 +12,10 @@ Part* part_of(LayerWeights* weights, Part LayerWeights::*part) {
   return weights == nullptr ? nullptr : &(weights->*part);
 }
 
+LayerWeights* if_trained(LayerWeights* weights, Linear LayerWeights::*layer) {
+  return weights != nullptr && (weights->*layer).weight.defined() ? weights : nullptr;
+}
+
 Tensor activated(Activation activation, const Tensor& inner) {
   Tensor out = inner.clone();
   activate(activation, out);
@@ -120,22 +124,26 @@ Tensor attend_backward(const Block& block, const BlockTape& tape, const Tensor& 
 Tensor block_backward(const Block& block, const BlockTape& tape, const Tensor& grad_y,
                       LayerWeights* weights, FeatureGradients* features) {
   const ModelConfig& config = block.config;
+  // The projections of attention are trained, or these and all the rest, or nothing.
+  LayerWeights* attention = if_trained(weights, &LayerWeights::attention_output);
+  LayerWeights* rest = if_trained(weights, &LayerWeights::mlp_down);
   // Only gradients of weights need the normalised rows.
-  const auto normal = [&](const NormWeights& norm, const Tensor& x) {
-    return weights == nullptr ? Tensor() : normalise(norm_of(config, norm), x);
+  const auto normal = [&](const NormWeights& norm, const Tensor& x, const LayerWeights* trained) {
+    return trained == nullptr ? Tensor() : normalise(norm_of(config, norm), x);
   };
   const NormWeights& mlp_norm = block.weights.mlp_norm;
   Tensor grad_middle = normalise_backward(
       config, mlp_norm, tape.middle,
-      feed_forward_backward(block, tape, normal(mlp_norm, tape.middle), grad_y, weights),
-      part_of(weights, &LayerWeights::mlp_norm));
+      feed_forward_backward(block, tape, normal(mlp_norm, tape.middle, rest), grad_y, rest),
+      part_of(rest, &LayerWeights::mlp_norm));
   add(grad_middle, grad_y);  // the MLP and the residual around it
   const NormWeights& attention_norm = block.weights.attention_norm;
   const Tensor& grad_attended = config.parallel_residual ? grad_y : grad_middle;
-  Tensor grad_x = normalise_backward(config, attention_norm, tape.x,
-                                     attend_backward(block, tape, normal(attention_norm, tape.x),
-                                                     grad_attended, weights, features),
-                                     part_of(weights, &LayerWeights::attention_norm));
+  Tensor grad_x =
+      normalise_backward(config, attention_norm, tape.x,
+                         attend_backward(block, tape, normal(attention_norm, tape.x, attention),
+                                         grad_attended, attention, features),
+                         part_of(rest, &LayerWeights::attention_norm));
   add(grad_x, grad_middle);
   return grad_x;
 }

@@ -39,9 +39,41 @@ void Gradients::clear() {
   }
 }
 
+Linear* Gradients::head() {
+  return weights && weights->head.weight.defined() ? &weights->head : nullptr;
+}
+
+std::unordered_set<const void*> trained_memory(const Weights& weights, Trained what) {
+  std::unordered_set<const void*> trained;
+  const auto add = [&](const Tensor& tensor) {
+    if (tensor.defined()) trained.insert(tensor.raw());
+  };
+  if (what.weights)
+    for (const auto& [name, tensor] : weights.parameters) add(tensor);
+  for (size_t i = 0; what.attention && i < weights.layers.size(); ++i) {
+    const LayerWeights& layer = weights.layers[i];
+    std::vector<Linear> linears = layer.projections;
+    linears.push_back(layer.attention_output);
+    for (const Linear& linear : linears) {
+      add(linear.weight);
+      add(linear.bias);
+    }
+    add(layer.q_norm);
+    add(layer.k_norm);
+  }
+  return trained;
+}
+
 Gradients new_gradients(const Transformer& model, Trained what) {
   Gradients gradients;
-  if (what.weights) gradients.weights = transform(model.weights(), zeros_like);
+  if (what.weights || what.attention) {
+    const auto trained = trained_memory(model.weights(), what);
+    gradients.weights = transform(model.weights(), [&](const Tensor& tensor) {
+      return trained.contains(tensor.raw()) ? zeros_like(tensor) : Tensor();
+    });
+    std::erase_if(gradients.weights->parameters,
+                  [](const auto& named) { return !named.second.defined(); });
+  }
   for (int64_t i = 0; what.features && i < model.config().layers; ++i) {
     FeatureGradients& layer = gradients.features.emplace_back();
     const Features* features = model.attention(i).features();
@@ -55,8 +87,13 @@ Gradients new_gradients(const Transformer& model, Trained what) {
 }
 
 NamedTensors parameters(const Transformer& model, Trained what) {
+  // On a GPU the model computes with copies of its parameters, which stand in the same order.
+  const NamedTensors& all = model.parameters();
+  const NamedTensors& computed = model.weights().parameters;
+  const auto trained = trained_memory(model.weights(), what);
   NamedTensors named;
-  if (what.weights) named = model.parameters();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (trained.contains(computed[i].second.raw())) named.push_back(all[i]);
   for (int64_t i = 0; what.features && i < model.config().layers; ++i)
     if (const Features* features = model.attention(i).features())
       append_features(static_cast<size_t>(i), *features, named);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "dofla/model/attention.h"
@@ -14,17 +15,23 @@ namespace dofla {
 class Transformer;
 
 struct Trained {
-  bool weights = false;   // all of them: fine-tuning
-  bool features = false;  // of every linear layer
+  bool weights = false;    // all of them
+  bool attention = false;  // those of the projections around attention, and of its q/k norms
+  bool features = false;   // of every linear layer
 };
 
-// Sums in float32 that every backward adds to.
+// Sums in float32 that every backward adds to. For what is not trained there is no memory, and no
+// backward computes it.
 struct Gradients {
-  std::optional<Weights> weights;          // laid out like the model's own
+  std::optional<Weights> weights;          // laid out like the model's own; frozen ones undefined
   std::vector<FeatureGradients> features;  // one a layer, or none at all
 
-  void clear();  // to zero
+  void clear();    // to zero
+  Linear* head();  // null where it is not trained
 };
+
+// The memory of the weights that are trained.
+std::unordered_set<const void*> trained_memory(const Weights& weights, Trained what);
 
 Gradients new_gradients(const Transformer& model, Trained what);  // zeros
 

@@ -15,10 +15,10 @@ double imitation_gradient(const Transformer& model, const Transformer& teacher, 
   const Tensor hidden = model.forward(ids, forward), said = teacher.forward(ids);
   Tensor weight({rows});
   std::fill_n(weight.data<float>(), rows, static_cast<float>(share / static_cast<double>(rows)));
-  Linear* head = gradients.weights ? &gradients.weights->head : nullptr;
-  const CrossEntropyGradients end = imitation_backward(
-      hidden.reshape({rows, model.config().width}), model.weights().head,
-      said.reshape({rows, teacher.config().width}), teacher.weights().head, weight, head);
+  const CrossEntropyGradients end =
+      imitation_backward(hidden.reshape({rows, model.config().width}), model.weights().head,
+                         said.reshape({rows, teacher.config().width}), teacher.weights().head,
+                         weight, gradients.head());
   model.backward(tape, end.x.reshape(hidden.shape()), gradients);
 
   const Tensor losses = end.loss.to(Device());

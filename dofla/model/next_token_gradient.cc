@@ -26,9 +26,9 @@ double next_token_gradient(const Transformer& model, const Tensor& ids, bool rec
                 targets.data<int64_t>() + b * tokens);
     std::fill_n(weight.data<float>() + b * tokens, tokens - 1, of_token);
   }
-  Linear* head = gradients.weights ? &gradients.weights->head : nullptr;
-  const CrossEntropyGradients end = cross_entropy_backward(
-      hidden.reshape({batch * tokens, width}), model.weights().head, targets, weight, head);
+  const CrossEntropyGradients end =
+      cross_entropy_backward(hidden.reshape({batch * tokens, width}), model.weights().head, targets,
+                             weight, gradients.head());
   model.backward(tape, end.x.reshape({batch, tokens, width}), gradients);
 
   const Tensor losses = end.loss.to(Device());

@@ -88,12 +88,14 @@ int64_t Transformer::most_tokens() const {
   return grows || weights_.position_embedding.defined() ? config_.context : kExactPositions;
 }
 
-void Transformer::make_trainable(DType products) {
+void Transformer::make_trainable(DType products, Trained what) {
   require(!trainable_, "make_trainable: the model is trainable already");
   const DType type = weights_.token_embedding.dtype();
   require(!weights_.token_embedding.is_scaled(), "make_trainable: the weights are rounded");
+  const auto trained = trained_memory(weights_, what);
   if (!device().is_cuda()) {
-    weights_ = transform(weights_, [](const Tensor& tensor) {
+    weights_ = transform(weights_, [&](const Tensor& tensor) {
+      if (!trained.contains(tensor.raw())) return tensor;
       return tensor.dtype() == DType::kF32 ? tensor.clone() : tensor.to(DType::kF32);
     });
   } else {
@@ -102,6 +104,8 @@ void Transformer::make_trainable(DType products) {
     if (products == DType::kBF16) {
       parameters_ = weights_.parameters;
       weights_ = rounded_copies(weights_);
+      for (auto& [name, parameter] : parameters_)
+        if (!trained.contains(parameter.raw())) parameter = parameter.to(Device());
     }
   }
   trainable_ = true;
@@ -110,7 +114,8 @@ void Transformer::make_trainable(DType products) {
 void Transformer::follow_parameters() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Tensor& copy = weights_.parameters[i].second;
-    if (copy.dtype() != DType::kF32) round_into(parameters_[i].second, copy);
+    const Tensor& parameter = parameters_[i].second;
+    if (copy.dtype() != DType::kF32 && parameter.device().is_cuda()) round_into(parameter, copy);
   }
 }
 

@@ -73,12 +73,14 @@ class Transformer {
                 const Tensor& grad_hidden,  // [B, T, C]
                 Gradients& gradients) const;
 
-  // Gives the model parameters that an optimizer can write to: float32 copies of its weights. On a
-  // GPU it must have been loaded in F32, and from then on computes with `products`: in BF16 with
-  // copies of the parameters, which have to follow them.
-  void make_trainable(DType products = DType::kBF16);
+  // Gives the model parameters that an optimizer can write to: float32 copies of the weights that
+  // are to be trained. The others stay mapped, in their own type. On a GPU the model must have been
+  // loaded in F32, and from then on computes with `products`: in BF16 with copies of the
+  // parameters, which have to follow them; the parameters that are not trained move to the CPU.
+  void make_trainable(DType products = DType::kBF16, Trained what = {.weights = true});
   bool is_trainable() const { return trainable_; }
-  // All weights in float32, under their names in the checkpoint; on a GPU none without F32.
+  // All weights under their names in the checkpoint, those that are trained in float32; on a GPU
+  // none without F32.
   const NamedTensors& parameters() const {
     return parameters_.empty() ? weights_.parameters : parameters_;
   }

@@ -23,9 +23,10 @@ void Transformer::backward(const Tape& tape, const Tensor& grad_hidden,
   const int64_t batch = tape.ids.size(0), tokens = tape.ids.size(1);
   require_shape(grad_hidden, {batch, tokens, config_.width}, "backward: grad_hidden");
   Weights* weights = gradients.weights ? &*gradients.weights : nullptr;
+  const bool norm = weights != nullptr && weights->final_norm.weight.defined();
   Tensor grad = normalise_backward(config_, weights_.final_norm, tape.last,
                                    grad_hidden.reshape({batch * tokens, config_.width}),
-                                   weights == nullptr ? nullptr : &weights->final_norm);
+                                   norm ? &weights->final_norm : nullptr);
   for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const auto i = static_cast<size_t>(layer);
     const BlockTape saved =
@@ -35,7 +36,8 @@ void Transformer::backward(const Tape& tape, const Tensor& grad_hidden,
                           gradients.features.empty() ? nullptr : &gradients.features[i]);
   }
   if (weights == nullptr) return;
-  embed_backward(tape.ids.reshape({batch * tokens}), grad, weights->token_embedding);
+  if (weights->token_embedding.defined())
+    embed_backward(tape.ids.reshape({batch * tokens}), grad, weights->token_embedding);
   if (weights->position_embedding.defined())
     embed_backward(position_ids(batch, tokens, Tensor()), grad, weights->position_embedding);
 }

@@ -7,24 +7,19 @@
 #include "dofla/core/error.h"
 #include "dofla/evaluate/tasks.h"
 #include "dofla/linear/linear_model.h"
+#include "dofla/pipeline/finetune.h"
 #include "dofla/reproduce/student_runs.h"
-#include "dofla/train/finetune.h"
 
 namespace dofla {
 namespace {
 
 constexpr double kPause = 60;  // seconds between checkpoints: most runs are done sooner
 
-struct TaskQuestions {
-  const Task* task = nullptr;
-  std::vector<Question> train, judged;  // train: if the suite fine-tunes
-};
-
 // Who answers which questions.
 struct Answering {
   const Study& study;
   const RunFolder& folder;
-  std::shared_ptr<const TaskQuestions> questions;
+  std::shared_ptr<const FinetuneQuestions> questions;
   std::optional<Student> student;  // else the teacher
   std::optional<double> rate;      // of the teacher, one of several to choose from
 };
@@ -37,14 +32,15 @@ std::string rate_name(const std::string& task, double rate) {
   return fmt::format("{}-lr{:g}", run_name(task, nullptr), rate);
 }
 
-std::shared_ptr<const TaskQuestions> read_files(const SuiteTasks& suite, const std::string& name) {
+std::shared_ptr<const FinetuneQuestions> read_files(const SuiteTasks& suite,
+                                                    const std::string& name) {
   const Task& task = find_task(name);
-  const auto read = [&](const std::string& split, int64_t limit) {
-    return evenly_spread(read_questions(task, find_split(task, split), suite.data), limit);
-  };
-  TaskQuestions questions = {&task, {}, read(task.evaluated, suite.limit)};
-  if (suite.finetune) questions.train = read(task.trained, suite.train_limit);
-  return std::make_shared<const TaskQuestions>(std::move(questions));
+  if (suite.finetune)
+    return std::make_shared<const FinetuneQuestions>(
+        read_finetune_questions(task, suite.data, suite.train_limit, suite.limit));
+  const TaskSplit& split = find_split(task, task.evaluated);
+  return std::make_shared<const FinetuneQuestions>(FinetuneQuestions{
+      &task, {}, evenly_spread(read_questions(task, split, suite.data), suite.limit)});
 }
 
 FinetuneOptions finetune_options(const Answering& run) {
@@ -87,12 +83,6 @@ Json settings_of(const Answering& run) {
   return settings;
 }
 
-double chance(const std::vector<Question>& questions) {
-  double sum = 0;
-  for (const Question& question : questions) sum += 1 / static_cast<double>(question.candidates());
-  return sum / static_cast<double>(questions.size());
-}
-
 Json to_json(const TaskResult& result) {
   return {{"acc", result.acc.mean},           {"acc_stderr", result.acc.standard_error},
           {"acc_norm", result.acc_norm.mean}, {"acc_norm_stderr", result.acc_norm.standard_error},
@@ -107,15 +97,13 @@ Transformer model_of(const Answering& run, DType gpu_weights) {
 }
 
 Json answer(const Answering& run, const std::string& name, const Progress& progress) {
-  const TaskQuestions& questions = *run.questions;
+  const FinetuneQuestions& questions = *run.questions;
   const ModelConfig& config = run.study.teacher.config();
   const Tokenizer tokenizer = Tokenizer::load(run.study.teacher.folder());
-  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
-  const auto judged = encode_questions(questions.judged, encode, config);
-  const auto answers = [&](const Transformer& now) { return evaluate_task(now, judged, progress); };
+  const auto judged = encode_questions(questions.judged, tokenizer, config);
   Json result = {{"chance", chance(questions.judged)}};
   if (!run.study.suite.tasks->finetune) {
-    result["zero_shot"] = to_json(answers(model_of(run, DType::kBF16)));
+    result["zero_shot"] = to_json(evaluate_task(model_of(run, DType::kBF16), judged, progress));
     return result;
   }
   FinetuneOptions options = finetune_options(run);
@@ -125,12 +113,9 @@ Json answer(const Answering& run, const std::string& name, const Progress& progr
   options.resume = fs::exists(options.checkpoint);
   options.checkpoint_pause = kPause;
   Transformer model = model_of(run, DType::kF32);
-  const auto train = encode_questions(questions.train, encode, config);
-  const Judge judge = [&](const Transformer& now) {
-    const TaskResult found = answers(now);
-    return Judgement{found.acc.mean, found};
-  };
-  const FinetuneResult tuned = finetune(model, lessons_of(train), options, judge, progress);
+  const auto train = encode_questions(questions.train, tokenizer, config);
+  const FinetuneResult tuned =
+      finetune(model, examples_of(train), options, judge_by(judged, progress), progress);
   fs::remove(options.checkpoint);
   result["zero_shot"] = to_json(tuned.before.answers);
   result["finetuned"] = to_json(tuned.kept_judgement().answers);

@@ -58,9 +58,8 @@ double candidate_gradient(const Transformer& model, Questions questions, double 
   const Linear& head = model.weights().head;
   const Losses losses =
       question_losses(questions, share, cross_entropy(rows, head, targets).to(Device()));
-  Linear* head_gradient = gradients.weights ? &gradients.weights->head : nullptr;
   const Tensor grad_rows =
-      cross_entropy_backward(rows, head, targets, losses.slopes, head_gradient).x;
+      cross_entropy_backward(rows, head, targets, losses.slopes, gradients.head()).x;
 
   Tensor grad_hidden = Tensor::zeros(flat, DType::kF32, hidden.device());
   embed_backward(places, grad_rows, grad_hidden);  // several candidates may score one place

@@ -91,12 +91,25 @@ int64_t FinetuneResult::skipped() const {
   return std::ranges::count_if(loss, [](double x) { return std::isnan(x); });
 }
 
-FinetuneResult finetune(Transformer& model, const Lessons& lessons, const FinetuneOptions& options,
-                        const Judge& judge, const Progress& progress) {
+double FinetuneResult::epoch_loss(size_t epoch) const {
+  const size_t steps = loss.size() / epochs.size();
+  double sum = 0;
+  int64_t taken = 0;
+  for (size_t i = epoch * steps; i < (epoch + 1) * steps; ++i)
+    if (!std::isnan(loss[i])) {
+      sum += loss[i];
+      ++taken;
+    }
+  return sum / static_cast<double>(taken);
+}
+
+FinetuneResult finetune(Transformer& model, const TrainingExamples& examples,
+                        const FinetuneOptions& options, const Judge& judge,
+                        const Progress& progress) {
   require(static_cast<bool>(judge), "finetune: nothing to judge the model by");
   require(options.checkpoint_every > 0, "finetune: a checkpoint every {} steps",
           options.checkpoint_every);
-  Finetuner run(model, lessons, options);
+  Finetuner run(model, examples, options);
   run.require_same_job();
   // The first checkpoint comes before all work: a place that cannot be written to, or has no room
   // for those to come, shows at once.

@@ -1,19 +1,37 @@
-// Fine-tuning on a multiple-choice task or on text: everything that a model has is trained, weights
-// and, in a linear model, features. docs/finetune.md says what the choices are.
+// Fine-tuning on a multiple-choice task or on text, of everything that a model has, weights and, in
+// a linear model, features, or of a part of it. docs/finetune.md says what the choices are.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
 #include "dofla/core/json.h"
+#include "dofla/core/names.h"
 #include "dofla/core/progress.h"
 #include "dofla/data/tasks/task_result.h"
 #include "dofla/distributed/group.h"
-#include "dofla/train/lessons.h"
+#include "dofla/train/training_examples.h"
 
 namespace dofla {
 
+enum class TrainedPart {
+  kFeatures,   // of linear attention
+  kAttention,  // these, the projections around attention with their biases, and q/k norms
+  kAll,
+};
+
+template <>
+struct Names<TrainedPart> {
+  static constexpr std::string_view kWhat = "part of a model";
+  static constexpr std::array kAll = {Name{TrainedPart::kFeatures, "features"},
+                                      Name{TrainedPart::kAttention, "attention"},
+                                      Name{TrainedPart::kAll, "all"}};
+};
+
 struct FinetuneOptions {
+  TrainedPart train = TrainedPart::kAll;
+  int64_t lora =
+      0;  // of kAttention: the rank of the updates of its matrices; 0: the matrices learn
   int64_t epochs = 3;
   int64_t batch = 64;           // questions or windows a step
   double learning_rate = 1e-4;  // falls linearly to 0
@@ -21,13 +39,13 @@ struct FinetuneOptions {
   double feature_rate = 1;      // times it is the learning rate of features
   double weight_decay = 0;      // of matrices
   double clip = 1;              // largest norm of the gradients; 0: any
-  uint64_t seed = 0;            // of the order of the lessons
+  uint64_t seed = 0;            // of the order of the examples, and of what LoRA begins with
   // End with the weights of the best epoch, or with those from before training if all epochs are
   // worse; else with the last ones.
   bool keep_best = true;
   int64_t part_tokens = 2048;  // StepMemory: a GPU wants more at once, part_tokens_for()
   bool recompute = false;      // less memory for a third more time: Tape::recompute
-  // Ranks that train together: each differentiates a share of a step's lessons and makes the same
+  // Ranks that train together: each differentiates a share of a step's examples and makes the same
   // step. The first one keeps the run.
   Group group = {};
 
@@ -57,15 +75,16 @@ struct FinetuneResult {
   // The epoch whose weights the model has now, counted from 1; 0 if those from before training were
   // better than every epoch's and were kept.
   int64_t kept = 0;
-  // Of every step: the mean over its lessons, in nats; NaN where it was skipped because something
+  // Of every step: the mean over its examples, in nats; NaN where it was skipped because something
   // was not finite.
   std::vector<double> loss;
 
-  // What the result depends on: the options, fingerprints of the model and the lessons, and
+  // What the result depends on: the options, fingerprints of the model and the examples, and
   // FinetuneOptions::run. Goes well with a saved model.
   Json run;
 
   int64_t skipped() const;
+  double epoch_loss(size_t epoch) const;  // the mean of its steps, without those that were skipped
   const Judgement& kept_judgement() const { return kept == 0 ? before : epochs.at(at(kept)); }
   bool is_worse() const { return kept_judgement().score < before.score; }
 
@@ -86,7 +105,8 @@ using Judge = std::function<Judgement(const Transformer& model)>;
 // checkpoint is then one from before), or if the checkpoint cannot be written, read or is of
 // another run. Asked to stop through `progress`, it finishes the step, writes a checkpoint and
 // throws Cancelled.
-FinetuneResult finetune(Transformer& model, const Lessons& lessons, const FinetuneOptions& options,
-                        const Judge& judge, const Progress& progress = {});
+FinetuneResult finetune(Transformer& model, const TrainingExamples& examples,
+                        const FinetuneOptions& options, const Judge& judge,
+                        const Progress& progress = {});
 
 }  // namespace dofla

@@ -120,7 +120,7 @@ void Finetuner::restore_parameters(const Safetensors& file) {
       else
         best_.emplace_back(name, best.clone());
     }
-  model_.follow_parameters();
+  follow_optimizer();
 }
 
 }  // namespace dofla

@@ -11,19 +11,20 @@
 namespace dofla {
 namespace {
 
-constexpr Trained kEverything = {.weights = true, .features = true};
 constexpr int64_t kPatience = 10;  // steps that may go wrong before the run is given up
 // A loss so many times that of the start has run away. Guessing costs less than two nats, and a
 // model that starts below one may go astray and come back.
 constexpr double kRunawayFactor = 10;
 
-Json describe(const Transformer& model, const Lessons& lessons, const FinetuneOptions& options) {
+Json describe(const Transformer& model, const TrainingExamples& examples,
+              const FinetuneOptions& options) {
   Json run = options.run;
-  run.update(lessons.about);
+  run.update(examples.about);
   run.update({{"device", model.device().name()},
               {"model", to_string(identity_of(model.config()))},
               {"products", name(model.weights().token_embedding.dtype())},
-              {"weights", fingerprint_of(parameters(model, kEverything))},
+              {"weights", fingerprint_of(parameters(model, {.weights = true, .features = true}))},
+              {"train", name(options.train)},
               {"epochs", options.epochs},
               {"batch", options.batch},
               {"lr", options.learning_rate},
@@ -34,43 +35,68 @@ Json describe(const Transformer& model, const Lessons& lessons, const FinetuneOp
               {"seed", options.seed},
               {"keep", options.keep_best ? "best" : "last"},
               {"part_tokens", options.part_tokens}});
+  if (options.lora > 0) run["lora"] = options.lora;
   return run;
 }
 
-Transformer& trainable(Transformer& model) {
-  if (!model.is_trainable()) model.make_trainable();
+Trained trained_by(const FinetuneOptions& options) {
+  return {.weights = options.train == TrainedPart::kAll,
+          .attention = options.train == TrainedPart::kAttention,
+          .features = true};
+}
+
+Transformer& trainable(Transformer& model, const FinetuneOptions& options) {
+  require(options.lora == 0 || (options.lora > 0 && options.train == TrainedPart::kAttention),
+          "finetune: low-rank updates of rank {} are of the attention, not of: {}", options.lora,
+          name(options.train));
+  if (!model.is_trainable()) model.make_trainable(DType::kBF16, trained_by(options));
+  if (parameters(model, trained_by(options)).empty())
+    fail("a softmax model has no features to train: train its attention, or all of it");
   return model;
 }
 
-Schedule schedule_of(const FinetuneOptions& options, int64_t lessons) {
-  require(lessons > 0, "finetune: nothing to train on");
+std::optional<LoraUpdates> lora_of(const Transformer& model, const FinetuneOptions& options) {
+  if (options.lora == 0) return std::nullopt;
+  return LoraUpdates(model, options.lora, options.seed);
+}
+
+NamedTensors learning(const Transformer& model, const FinetuneOptions& options,
+                      const std::optional<LoraUpdates>& lora) {
+  NamedTensors all = parameters(model, trained_by(options));
+  return lora ? lora->factors(all) : all;
+}
+
+Schedule schedule_of(const FinetuneOptions& options, int64_t examples) {
+  require(examples > 0, "finetune: nothing to train on");
   require(options.epochs > 0 && options.batch > 0 && options.part_tokens > 0,
           "finetune: {} epochs of batches of {} in parts of {} tokens", options.epochs,
           options.batch, options.part_tokens);
   require(options.warmup >= 0 && options.warmup < 1, "finetune: a warm-up of {} of the steps",
           options.warmup);
-  const int64_t batches = (lessons + options.batch - 1) / options.batch;
+  const int64_t batches = (examples + options.batch - 1) / options.batch;
   return {.steps = options.epochs * batches, .warmup = options.warmup, .decay = Decay::kLinear};
 }
 
 }  // namespace
 
-Finetuner::Finetuner(Transformer& model, const Lessons& lessons, const FinetuneOptions& options)
-    : model_(trainable(model)),
-      lessons_(lessons),
+Finetuner::Finetuner(Transformer& model, const TrainingExamples& examples,
+                     const FinetuneOptions& options)
+    : model_(trainable(model, options)),
+      examples_(examples),
       options_(options),
-      schedule_(schedule_of(options, lessons.count)),
-      passes_(lessons.count, options.seed),
-      run_(describe(model, lessons, options)),
-      gradients_(new_gradients(model, kEverything)),
-      optimizer_(parameters(model, kEverything), {.weight_decay = options.weight_decay,
-                                                  .feature_rate = options.feature_rate,
-                                                  .clip = options.clip}) {}
+      schedule_(schedule_of(options, examples.count)),
+      passes_(examples.count, options.seed),
+      run_(describe(model, examples, options)),
+      gradients_(new_gradients(model, trained_by(options))),
+      lora_(lora_of(model, options)),
+      optimizer_(learning(model, options, lora_), {.weight_decay = options.weight_decay,
+                                                   .feature_rate = options.feature_rate,
+                                                   .clip = options.clip}) {}
 
 std::vector<int64_t> Finetuner::batch(int64_t step) {
   const int64_t begin = step % steps_per_epoch() * options_.batch;
-  const int64_t end = std::min(begin + options_.batch, lessons_.count);
-  const int64_t epoch = step / steps_per_epoch() * lessons_.count;
+  const int64_t end = std::min(begin + options_.batch, examples_.count);
+  const int64_t epoch = step / steps_per_epoch() * examples_.count;
   std::vector<int64_t> which;
   for (int64_t i = begin; i < end; ++i) which.push_back(passes_.at(epoch + i));
   return which;
@@ -83,34 +109,43 @@ double Finetuner::learning_rate(int64_t step) const {
 int64_t Finetuner::step() {
   require(steps_done() < steps(), "finetune: all {} steps are done", steps());
   require(!waits_for_judgement(), "finetune: step {} waits for a judgement", steps_done());
-  const std::vector<int64_t> lessons = batch(steps_done());
-  const double share = 1 / static_cast<double>(lessons.size());
-  if (lessons_.announce && steps_done() + 1 < steps())
-    lessons_.announce(own_part(batch(steps_done() + 1)));
+  const std::vector<int64_t> examples = batch(steps_done());
+  const double share = 1 / static_cast<double>(examples.size());
+  if (examples_.announce && steps_done() + 1 < steps())
+    examples_.announce(own_part(batch(steps_done() + 1)));
   gradients_.clear();
-  const double loss = differentiate(lessons, share);
-  const bool taken = optimizer_.step(parameters(gradients_), learning_rate(steps_done()));
-  model_.follow_parameters();
+  NamedTensors gradients;
+  const double loss = differentiate(examples, share, gradients);
+  const bool taken = optimizer_.step(gradients, learning_rate(steps_done()));
+  follow_optimizer();
   loss_.push_back(taken ? loss * share : std::numeric_limits<double>::quiet_NaN());
   stop_if_diverged();
-  return lessons_.tokens(lessons);
+  return examples_.tokens(examples);
 }
 
-std::vector<int64_t> Finetuner::own_part(const std::vector<int64_t>& lessons) const {
-  const Share own = options_.group.share(std::ssize(lessons));
-  return {lessons.begin() + own.begin, lessons.begin() + own.end};
+std::vector<int64_t> Finetuner::own_part(const std::vector<int64_t>& examples) const {
+  const Share own = options_.group.share(std::ssize(examples));
+  return {examples.begin() + own.begin, examples.begin() + own.end};
 }
 
-double Finetuner::differentiate(const std::vector<int64_t>& lessons, double share) {
-  const std::vector<int64_t> own = own_part(lessons);
+void Finetuner::follow_optimizer() {
+  if (lora_) lora_->apply();
+  model_.follow_parameters();
+}
+
+double Finetuner::differentiate(const std::vector<int64_t>& examples, double share,
+                                NamedTensors& gradients) {
+  const std::vector<int64_t> own = own_part(examples);
   double loss = 0;
   if (!own.empty())
-    loss = lessons_.differentiate(model_, own, share, {options_.part_tokens, options_.recompute},
-                                  gradients_);
+    loss = examples_.differentiate(model_, own, share, {options_.part_tokens, options_.recompute},
+                                   gradients_);
+  gradients = parameters(gradients_);
+  if (lora_) gradients = lora_->gradients(gradients);
   if (options_.group.alone()) return loss;
   options_.group.sum(std::span(&loss, 1));
   std::vector<Tensor> tensors;
-  for (const auto& [name, tensor] : parameters(gradients_)) tensors.push_back(tensor);
+  for (const auto& [name, tensor] : gradients) tensors.push_back(tensor);
   options_.group.sum(tensors);
   return loss;
 }
@@ -183,7 +218,7 @@ FinetuneResult Finetuner::finish() {
   require(is_over(), "finetune: {} of {} steps are done", steps_done(), steps());
   NamedTensors parameters = optimizer_.parameters();
   for (size_t i = 0; i < best_.size(); ++i) parameters[i].second.assign(best_[i].second);
-  model_.follow_parameters();
+  follow_optimizer();
   return {.before = judgements_.front(),
           .epochs = {judgements_.begin() + 1, judgements_.end()},
           .kept = static_cast<int64_t>(kept()),

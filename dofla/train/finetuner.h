@@ -3,6 +3,7 @@
 
 #include "dofla/distributed/agreement.h"
 #include "dofla/train/finetune.h"
+#include "dofla/train/lora.h"
 #include "dofla/train/optimizer.h"
 #include "dofla/train/schedule.h"
 
@@ -10,8 +11,8 @@ namespace dofla {
 
 class Finetuner {
  public:
-  // Makes the model trainable. Model and lessons must live as long as this object.
-  Finetuner(Transformer& model, const Lessons& lessons, const FinetuneOptions& options);
+  // Makes the model trainable. Model and examples must live as long as this object.
+  Finetuner(Transformer& model, const TrainingExamples& examples, const FinetuneOptions& options);
 
   // All ranks: throws Error if they were given something else.
   void require_same_job() const { require_same(options_.group, run_); }
@@ -23,7 +24,7 @@ class Finetuner {
   bool at_epoch_end() const { return steps_done() > 0 && steps_done() % steps_per_epoch() == 0; }
   bool is_over() const { return steps_done() == steps() && !waits_for_judgement(); }
 
-  // One optimizer step on the next lessons. Every epoch takes all of them once, in an order of
+  // One optimizer step on the next examples. Every epoch takes all of them once, in an order of
   // its own; the last batch is what is left. Returns how many tokens they have. Throws Error if
   // the loss runs away.
   int64_t step();
@@ -46,9 +47,11 @@ class Finetuner {
 
  private:
   std::vector<int64_t> batch(int64_t step);
-  std::vector<int64_t> own_part(const std::vector<int64_t>& lessons) const;  // of this rank
-  // The sum of their losses; the gradients of `share` times it are added up over all ranks.
-  double differentiate(const std::vector<int64_t>& lessons, double share);
+  std::vector<int64_t> own_part(const std::vector<int64_t>& examples) const;  // of this rank
+  // The sum of their losses; the gradients of `share` times it, for the optimizer, are added up
+  // over all ranks.
+  double differentiate(const std::vector<int64_t>& examples, double share, NamedTensors& gradients);
+  void follow_optimizer();  // the model, after every change of the parameters
   // The number of the judgement whose weights are kept: 0 is that before training.
   size_t kept() const;
   void copy_best();
@@ -60,12 +63,13 @@ class Finetuner {
   void stop_if_diverged() const;
 
   Transformer& model_;
-  const Lessons& lessons_;
+  const TrainingExamples& examples_;
   FinetuneOptions options_;
   Schedule schedule_;
-  ShuffledPasses passes_;  // over the lessons, one an epoch
+  ShuffledPasses passes_;  // over the examples, one an epoch
   Json run_;
   Gradients gradients_;
+  std::optional<LoraUpdates> lora_;
   Optimizer optimizer_;
   // Copies of the best parameters so far, if they are kept; on the CPU, which has more memory than
   // a GPU.

@@ -116,6 +116,12 @@ TEST_F(FinetuneCli, LearnsFromText) {
                  "a vocabulary of");
   expect_failure(with({"--out", out + "-no", "--task", "piqa", "--task-data", "x"}), 2, "--task");
   expect_failure({"finetune", model, "--limit", "4", "--out", out + "-no"}, 2, "--task");
+  expect_failure(with({"--out", out + "-no", "--train", "features"}), 1, "no features to train");
+  expect_failure(with({"--out", out + "-no", "--lora", "1000"}), 1, "rank 1000");
+  expect_failure(with({"--out", out + "-no", "--lora", "0"}), 2, "--lora");
+  for (const char* part : {"features", "all"})
+    expect_failure(with({"--out", out + "-no", "--lora", "2", "--train", part}), 2,
+                   "--lora is of the matrices of attention");
 }
 
 TEST_F(FinetuneCli, KilledAndResumedEndsInTheSameBytes) {

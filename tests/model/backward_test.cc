@@ -55,9 +55,9 @@ double loss_and_gradients(const Transformer& model, const Tensor& ids, bool reco
   ForwardOptions options;
   options.tape = &tape;
   const Tensor hidden = model.forward(ids, options);
-  const CrossEntropyGradients last = cross_entropy_backward(
-      hidden.reshape({ids.count(), model.config().width}), model.weights().head, next.targets,
-      next.weight, gradients.weights ? &gradients.weights->head : nullptr);
+  const CrossEntropyGradients last =
+      cross_entropy_backward(hidden.reshape({ids.count(), model.config().width}),
+                             model.weights().head, next.targets, next.weight, gradients.head());
   model.backward(tape, last.x.reshape(hidden.shape()), gradients);
   return next.mean(last.loss);
 }
@@ -120,6 +120,22 @@ TEST_P(FixtureGradients, EqualTransformers) {
   EXPECT_EQ(compared, std::count_if(names.begin(), names.end(), [](const std::string& name) {
               return name.starts_with("grad.");
             }));
+}
+
+TEST_P(FixtureGradients, OfThePartThatLearnsAreTheSame) {
+  const Transformer linear = linear_model();
+  for (const Transformer* one : {&model, &linear}) {
+    constexpr Trained kPart = {.attention = true, .features = true};
+    const NamedTensors part = gradients_of(*one, ids, false, kPart);
+    NamedTensors all = gradients_of(*one, ids);
+    std::erase_if(all, [&](const auto& named) {
+      return std::ranges::find(part, named.first, &NamedTensors::value_type::first) == part.end();
+    });
+    expect_same_bits(part, all);
+    ASSERT_EQ(part.size(), parameters(*one, kPart).size());
+    for (const auto& [name, tensor] : part)
+      EXPECT_TRUE(name.find("att") != name.npos || name.starts_with("linear_attention.")) << name;
+  }
 }
 
 TEST_P(FixtureGradients, RecomputingTheBlocksChangesNothing) {

@@ -21,7 +21,7 @@ class FinetuneCase {
   const Checkpoint checkpoint{fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K"};
   const ScratchFolder scratch;
   const std::vector<EncodedQuestion> questions = some_questions(12);
-  const Lessons lessons = lessons_of(questions);
+  const TrainingExamples examples = examples_of(questions);
 
   // Two or three candidates of up to 10 tokens; which one is right follows no rule.
   static std::vector<EncodedQuestion> some_questions(int64_t count) {

@@ -52,7 +52,7 @@ TEST_F(FinetuneCheckpoint, ResumedAtAnyCheckpointEndsInTheSameBits) {
     if (fs::exists(options.checkpoint)) fs::copy_file(options.checkpoint, to);
     copies.insert(to.string());
   };
-  const FinetuneResult expected = finetune(whole, lessons, options, judge(), keep);
+  const FinetuneResult expected = finetune(whole, examples, options, judge(), keep);
   copies.insert(options.checkpoint.string());  // the finished run
   ASSERT_EQ(copies.size(), 7u);
   EXPECT_FALSE(same_bits(copy_of(whole), start));
@@ -61,7 +61,7 @@ TEST_F(FinetuneCheckpoint, ResumedAtAnyCheckpointEndsInTheSameBits) {
   for (const std::string& copy : copies) {
     options.checkpoint = copy;
     Transformer resumed = linear_model();
-    const FinetuneResult found = finetune(resumed, lessons, options, judge());
+    const FinetuneResult found = finetune(resumed, examples, options, judge());
     EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
     EXPECT_EQ(found.loss, expected.loss) << copy;
     EXPECT_EQ(found.kept, expected.kept) << copy;
@@ -88,7 +88,7 @@ TEST_F(FinetuneCheckpoint, StoppedAnywhereItGoesOnToTheSameBits) {
     Transformer whole = linear_model();
     options.checkpoint.clear();
     options.resume = false;
-    const FinetuneResult expected = finetune(whole, lessons, options, scored);
+    const FinetuneResult expected = finetune(whole, examples, options, scored);
     EXPECT_EQ(expected.kept == 0, beginning_is_best);
 
     options.checkpoint = scratch.path() / fmt::format("run-{}.training", beginning_is_best);
@@ -106,7 +106,7 @@ TEST_F(FinetuneCheckpoint, StoppedAnywhereItGoesOnToTheSameBits) {
         return scored(now);
       };
       try {
-        const FinetuneResult found = finetune(part, lessons, options, interrupted, progress);
+        const FinetuneResult found = finetune(part, examples, options, interrupted, progress);
         EXPECT_TRUE(same_bits(copy_of(part), copy_of(whole)));
         EXPECT_EQ(found.loss, expected.loss);
         EXPECT_EQ(found.kept, expected.kept);
@@ -128,7 +128,7 @@ TEST_F(FinetuneCheckpoint, IsAlsoWrittenByTime) {
     options.checkpoint_seconds = seconds;
     std::set<int64_t> kept;  // how many losses the file has, before every step is kept
     Transformer model = linear_model();
-    finetune(model, lessons, options, judge(), [&](const ProgressUpdate&) {
+    finetune(model, examples, options, judge(), [&](const ProgressUpdate&) {
       kept.insert(Safetensors(options.checkpoint).tensor("history.loss").count());
     });
     EXPECT_EQ(kept.contains(1), seconds == 0) << seconds;
@@ -140,11 +140,11 @@ TEST_F(FinetuneCheckpoint, AnotherRunIsRefusedByWhatDiffers) {
   options.checkpoint = scratch.path() / "run.training";
   options.run = {{"task", "none"}};
   Transformer model = linear_model();
-  finetune(model, lessons, options, judge());
+  finetune(model, examples, options, judge());
   options.resume = true;
   const auto refused = [&](const FinetuneOptions& other, const std::vector<EncodedQuestion>& asked,
                            Transformer on, std::string_view part) {
-    test::expect_error([&] { finetune(on, lessons_of(asked), other, judge()); },
+    test::expect_error([&] { finetune(on, examples_of(asked), other, judge()); },
                        {"run.training", part});
   };
   FinetuneOptions other = options;
@@ -167,14 +167,14 @@ TEST_F(FinetuneCheckpoint, ARunOfAnotherDeviceIsRefused) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = linear_model();
-  const FinetuneResult result = finetune(model, lessons, options, judge());
+  const FinetuneResult result = finetune(model, examples, options, judge());
   EXPECT_EQ(result.run["device"], "cpu");
   auto [tensors, run] = contents(options.checkpoint);
   run["device"] = "cuda";
   write_training_file(options.checkpoint, tensors, run);
   options.resume = true;
   Transformer fresh = linear_model();
-  test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
+  test::expect_error([&] { finetune(fresh, examples, options, judge()); },
                      {"run.training", "began on cuda, this is cpu", "resume it on cuda"});
 }
 
@@ -191,7 +191,7 @@ TEST_F(FinetuneCheckpoint, HasWhatTheRunNeedsToGoOn) {
       tensors.push_back(contents(options.checkpoint).tensors.size());
     };
     Transformer model = linear_model();
-    finetune(model, lessons, options, judge(), look);
+    finetune(model, examples, options, judge(), look);
     const size_t history = 2, optimizer = 4 * all.size() + 1, best = keep_best ? all.size() : 0;
     EXPECT_EQ(tensors, (std::vector<size_t>{history, history + optimizer, history + optimizer,
                                             history + optimizer + best, history + optimizer + best,
@@ -206,7 +206,7 @@ TEST_F(FinetuneCheckpoint, WaitsForItsPause) {
   options.checkpoint_every = 1;
   options.checkpoint_pause = 1e6;
   Transformer model = linear_model();
-  finetune(model, lessons, options, judge());
+  finetune(model, examples, options, judge());
   EXPECT_EQ(contents(options.checkpoint).tensors.size(), 2u) << "as it was before the first step";
 }
 
@@ -217,7 +217,7 @@ TEST_F(FinetuneCheckpoint, ABrokenCheckpointIsRefused) {
   options.checkpoint_every = 1;
   Transformer model = linear_model();
   Contents begun;  // after the first step of the second epoch
-  finetune(model, lessons, options, judge(), [&](const ProgressUpdate& update) {
+  finetune(model, examples, options, judge(), [&](const ProgressUpdate& update) {
     if (update.stage == "epoch 2 of 2" && update.done == 2) begun = contents(options.checkpoint);
   });
   const Contents over = contents(options.checkpoint);
@@ -230,7 +230,7 @@ TEST_F(FinetuneCheckpoint, ABrokenCheckpointIsRefused) {
     if (instead.defined()) broken.emplace_back(name, instead);
     write_training_file(options.checkpoint, broken, file.run);
     Transformer fresh = linear_model();
-    test::expect_error([&] { finetune(fresh, lessons, options, judge()); },
+    test::expect_error([&] { finetune(fresh, examples, options, judge()); },
                        {"run.training", name, part});
   };
   refused(begun, "history.loss", {}, "history.loss");
@@ -256,12 +256,12 @@ TEST_F(FinetuneCheckpoint, AFullDiskLeavesTheLastCheckpoint) {
   FinetuneOptions options = settings();
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = load_model(checkpoint);
-  finetune(model, lessons, options, judge());
+  finetune(model, examples, options, judge());
   const std::string before = read_text(options.checkpoint);
   {
     const test::FullDisk disk(1 << 16);
     Transformer other = load_model(checkpoint);
-    test::expect_error([&] { finetune(other, lessons, options, judge()); },
+    test::expect_error([&] { finetune(other, examples, options, judge()); },
                        {"run.training", "cannot write"});
   }
   EXPECT_EQ(read_text(options.checkpoint), before);

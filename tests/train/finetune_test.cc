@@ -25,7 +25,7 @@ TEST_F(Finetuning, LearnsABatchByHeart) {
     options.keep_best = false;
     const double before = evaluate_task(*model, few).acc.mean;
     const FinetuneResult result =
-        finetune(*model, lessons_of(few), options, [](const Transformer&) { return Judgement(); });
+        finetune(*model, examples_of(few), options, [](const Transformer&) { return Judgement(); });
     EXPECT_LT(before, 1);
     EXPECT_EQ(evaluate_task(*model, few).acc.mean, 1);
     EXPECT_GT(result.loss.front(), 1);
@@ -37,7 +37,7 @@ TEST_F(Finetuning, LearnsABatchByHeart) {
 TEST_F(Finetuning, DoesNotDependOnTheNumberOfThreads) {
   const auto train = [&] {
     Transformer model = linear_model();
-    finetune(model, lessons, settings(), judge());
+    finetune(model, examples, settings(), judge());
     return copy_of(model);
   };
   EXPECT_TRUE(same_bits(test::with_threads(1, train), test::with_threads(5, train)));
@@ -49,7 +49,7 @@ TEST_F(Finetuning, PartsOfABatchAddUpToTheWhole) {
     options.batch = 12;
     options.part_tokens = part_tokens;
     Transformer model = linear_model();
-    Finetuner trainer(model, lessons, options);
+    Finetuner trainer(model, examples, options);
     trainer.take({});
     trainer.step();
     return std::pair(trainer.loss().back(), copy_of(model));
@@ -78,7 +78,7 @@ TEST_F(Finetuning, EveryEpochTakesEveryQuestionOnceInAnotherOrder) {
   options.learning_rate = 0;
   options.weight_decay = 0;
   Transformer model = linear_model();
-  const FinetuneResult result = finetune(model, lessons, options, judge());
+  const FinetuneResult result = finetune(model, examples, options, judge());
   ASSERT_EQ(result.loss.size(), 6u);  // 5, 5 and 2 of 12 questions, twice
   const auto sum = [&](size_t at) {
     return 5 * result.loss[at] + 5 * result.loss[at + 1] + 2 * result.loss[at + 2];
@@ -89,7 +89,7 @@ TEST_F(Finetuning, EveryEpochTakesEveryQuestionOnceInAnotherOrder) {
   EXPECT_NE(result.loss[0], result.loss[3]);
   options.seed = 1;
   Transformer again = linear_model();
-  EXPECT_NE(finetune(again, lessons, options, judge()).loss[0], result.loss[0]);
+  EXPECT_NE(finetune(again, examples, options, judge()).loss[0], result.loss[0]);
 }
 
 TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsTheBeginningOrTheLast) {
@@ -112,7 +112,7 @@ TEST_F(Finetuning, KeepsTheFirstOfTheBestEpochsTheBeginningOrTheLast) {
       return judgement;
     };
     Transformer model = load_model(checkpoint);
-    const FinetuneResult result = finetune(model, lessons, options, scripted);
+    const FinetuneResult result = finetune(model, examples, options, scripted);
     EXPECT_EQ(result.before.score, before);
     EXPECT_EQ(result.kept, kept);
     EXPECT_EQ(result.kept_judgement().score, script[kept]);
@@ -130,7 +130,7 @@ TEST_F(Finetuning, ARunawayStopsAndKeepsTheRunAsItWas) {
   options.checkpoint_every = 1;
   options.checkpoint = scratch.path() / "run.training";
   Transformer model = load_model(checkpoint);
-  test::expect_error([&] { finetune(model, lessons, options, judge()); },
+  test::expect_error([&] { finetune(model, examples, options, judge()); },
                      {"step ", "lower learning rate", "run.training", "after step"});
   const Safetensors kept(options.checkpoint);
   for (const auto& [name, tensor] : parameters(model, kEverything))
@@ -149,18 +149,18 @@ TEST_F(Finetuning, StepsThatAreNotFiniteAreSkippedAndEndTheRun) {
   std::vector<EncodedQuestion> with_it = questions;
   for (EncodedQuestion& question : with_it) question.candidates[0].ids[0] = 0;
   FinetuneOptions options = settings();
-  test::expect_error([&] { finetune(model, lessons_of(with_it), options, judge()); },
+  test::expect_error([&] { finetune(model, examples_of(with_it), options, judge()); },
                      {"last 6 steps were not finite"});
 }
 
 TEST_F(Finetuning, MisuseIsRefused) {
   Transformer model = load_model(checkpoint);
   const auto refused = [&](const FinetuneOptions& options) {
-    EXPECT_THROW(finetune(model, lessons, options, judge()), std::invalid_argument);
+    EXPECT_THROW(finetune(model, examples, options, judge()), std::invalid_argument);
   };
   FinetuneOptions options = settings();
-  EXPECT_THROW(finetune(model, Lessons(), options, judge()), std::invalid_argument);
-  EXPECT_THROW(finetune(model, lessons, options, {}), std::invalid_argument);
+  EXPECT_THROW(finetune(model, TrainingExamples(), options, judge()), std::invalid_argument);
+  EXPECT_THROW(finetune(model, examples, options, {}), std::invalid_argument);
   options.batch = 0;
   refused(options);
   options = settings();

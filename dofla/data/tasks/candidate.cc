@@ -68,6 +68,13 @@ std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& quest
   return encoded;
 }
 
+std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& questions,
+                                              const Tokenizer& tokenizer,
+                                              const ModelConfig& config) {
+  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
+  return encode_questions(questions, encode, config);
+}
+
 int64_t shared_tokens(const EncodedQuestion& question) {
   const TokenIds& first = question.candidates.front().ids;
   int64_t shared = question.candidates.front().scored_from;

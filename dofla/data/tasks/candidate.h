@@ -3,6 +3,7 @@
 #pragma once
 
 #include "dofla/checkpoint/hf_config.h"
+#include "dofla/checkpoint/tokenizer.h"
 #include "dofla/data/batches.h"
 #include "dofla/data/tasks/task.h"
 #include "dofla/data/tokenize.h"
@@ -32,6 +33,9 @@ EncodedQuestion encode_question(const Question& question, const Encode& encode,
                                 const ModelConfig& config);
 std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& questions,
                                               const Encode& encode, const ModelConfig& config);
+std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& questions,
+                                              const Tokenizer& tokenizer,
+                                              const ModelConfig& config);
 
 // The tokens that all candidates begin with and none is scored on: where they can share work.
 int64_t shared_tokens(const EncodedQuestion& question);

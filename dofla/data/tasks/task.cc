@@ -121,4 +121,10 @@ std::vector<Question> evenly_spread(std::vector<Question> questions, int64_t mos
   return kept;
 }
 
+double chance(const std::vector<Question>& questions) {
+  double sum = 0;
+  for (const Question& question : questions) sum += 1 / static_cast<double>(question.candidates());
+  return sum / static_cast<double>(questions.size());
+}
+
 }  // namespace dofla

@@ -65,4 +65,7 @@ std::vector<Question> read_questions(const Task& task, const TaskSplit& split,
 // `most` of the questions, evenly spread: MMLU's files go by subject. 0 stands for all.
 std::vector<Question> evenly_spread(std::vector<Question> questions, int64_t most);
 
+// The share of at least one question that guessing gets right.
+double chance(const std::vector<Question>& questions);
+
 }  // namespace dofla

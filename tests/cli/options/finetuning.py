@@ -32,6 +32,28 @@ def _():
     check(finetuned(teacher=MODEL).said["epochs"][0]["loss"] != finetuned().said["epochs"][0]["loss"])
 
 
+@option("finetune", "--train")
+def _():
+    start = model_tensors(student())
+    for part, learns in (("features", lambda name: False), ("attention", lambda name: ".self_attn." in name)):
+        tuned = finetuned(train=part)
+        equal(tuned.about["train"], part)
+        check(tuned.features != {name: start[name] for name in tuned.features})
+        for name, (_, _, values) in tuned.weights.items():
+            check((values != start[name][2]) == learns(name), name)
+
+
+@option("finetune", "--lora")
+def _():
+    start = model_tensors(student())
+    tuned = finetuned(lora=2)
+    equal((tuned.about["train"], tuned.about["lora"]), ("attention", 2))
+    equal(list(tuned.weights), list(finetuned().weights))  # a folder like any other
+    for name, (_, _, values) in tuned.weights.items():
+        check((values != start[name][2]) == (".self_attn." in name), name)
+    check(not tuned.same(finetuned(train="attention")))
+
+
 @option("finetune", "--epochs")
 def _():
     equal(len(finetuned(epochs=2).said["epochs"]), 2)

@@ -41,6 +41,27 @@ class CudaFinetuning : public test::OnGpu, protected test::FinetuneCase {
   }
 };
 
+// What is frozen keeps its parameters, though the GPU has only rounded copies of them.
+TEST_F(CudaFinetuning, APartLearnsAndTheRestStays) {
+  const NamedTensors start = copy_of(linear_model(gpu));
+  for (const int64_t lora : {0, 2}) {
+    FinetuneOptions options = settings();
+    options.train = TrainedPart::kAttention;
+    options.lora = lora;
+    options.keep_best = false;
+    Transformer model = linear_model(gpu);
+    const FinetuneResult result = finetune(model, examples, options, judge());
+    EXPECT_EQ(result.skipped(), 0);
+    const NamedTensors end = copy_of(model);
+    ASSERT_EQ(end.size(), start.size());
+    for (size_t i = 0; i < end.size(); ++i) {
+      const bool learns = end[i].first.starts_with("linear_attention.") ||
+                          end[i].first.find("self_attn") != std::string::npos;
+      EXPECT_EQ(!test::same_bits(end[i].second, start[i].second), learns) << end[i].first;
+    }
+  }
+}
+
 // A step of Adam moves a parameter by about the rate, to the side that its gradient says. Where the
 // devices disagree on the side, the gradient is smaller than its own error; all errors together
 // have the norm `relative` · |g|, so that a step moves the loss apart by at most
@@ -48,8 +69,8 @@ class CudaFinetuning : public test::OnGpu, protected test::FinetuneCase {
 TEST_F(CudaFinetuning, FollowsTheCpu) {
   Transformer cpu = linear_model(), there = linear_model(gpu);
   there.make_trainable(DType::kF32);
-  const FinetuneResult expected = finetune(cpu, lessons, settings(), judge());
-  const FinetuneResult found = finetune(there, lessons, settings(), judge());
+  const FinetuneResult expected = finetune(cpu, examples, settings(), judge());
+  const FinetuneResult found = finetune(there, examples, settings(), judge());
   int64_t count = 0;
   for (const auto& [name, tensor] : parameters(cpu, kEverything)) count += tensor.count();
   const double step = 4 * settings().learning_rate * std::sqrt(static_cast<double>(count)) *
@@ -75,7 +96,7 @@ TEST_F(CudaFinetuning, LearnsABatchByHeart) {
     options.keep_best = false;
     options.recompute = model == &linear;
     const FinetuneResult result =
-        finetune(*model, lessons_of(few), options, [](const Transformer&) { return Judgement(); });
+        finetune(*model, examples_of(few), options, [](const Transformer&) { return Judgement(); });
     EXPECT_EQ(evaluate_task(*model, few).acc.mean, 1);
     EXPECT_GT(result.loss.front(), 1);
     EXPECT_LT(result.loss.back(), 0.01);
@@ -94,13 +115,13 @@ TEST_F(CudaFinetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
     fs::copy_file(options.checkpoint, to);
     copies.insert(to);
   };
-  const FinetuneResult expected = finetune(whole, lessons, options, judge(), keep);
+  const FinetuneResult expected = finetune(whole, examples, options, judge(), keep);
   ASSERT_EQ(copies.size(), 6u);
   options.resume = true;
   for (const fs::path& copy : copies) {
     options.checkpoint = copy;
     Transformer resumed = linear_model(gpu);
-    const FinetuneResult found = finetune(resumed, lessons, options, judge());
+    const FinetuneResult found = finetune(resumed, examples, options, judge());
     EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
     EXPECT_EQ(found.loss, expected.loss) << copy;
     EXPECT_EQ(found.kept, expected.kept) << copy;
@@ -113,9 +134,9 @@ TEST_F(CudaFinetuning, GoesOnWhereItBeganOnly) {
   const auto begin_and_resume = [&](const Device& first, const Device& second) {
     options.resume = false;
     Transformer begun = linear_model(first), resumed = linear_model(second);
-    finetune(begun, lessons, options, judge());
+    finetune(begun, examples, options, judge());
     options.resume = true;
-    finetune(resumed, lessons, options, judge());
+    finetune(resumed, examples, options, judge());
   };
   test::expect_error([&] { begin_and_resume(gpu, Device()); },
                      {"run.training", "began on cuda, this is cpu", "resume it on cuda"});
@@ -127,7 +148,7 @@ TEST_F(CudaFinetuning, WritesTheModelThatItTrained) {
   const fs::path folder = scratch.path() / "tuned";
   fs::create_directory(folder);
   Transformer model = load_model(checkpoint, gpu, DType::kF32);
-  const FinetuneResult result = finetune(model, lessons, settings(), judge());
+  const FinetuneResult result = finetune(model, examples, settings(), judge());
   write_trained_model(folder, checkpoint, model, result.run);
   EXPECT_TRUE(same_bits(copy_of(load_model(Checkpoint(folder))), copy_of(model)));
   EXPECT_FALSE(same_bits(copy_of(load_model(checkpoint)), copy_of(model)));
@@ -146,7 +167,7 @@ TEST_F(CudaFinetuning, StepsThatAreNotFiniteAreLeftOut) {
 // What is computed with are the parameters, rounded; norms are the very same.
 TEST_F(CudaFinetuning, CopiesFollowTheParameters) {
   Transformer model = linear_model(gpu);
-  finetune(model, lessons, settings(), judge());
+  finetune(model, examples, settings(), judge());
   const NamedTensors& copies = model.weights().parameters;
   ASSERT_EQ(copies.size(), model.parameters().size());
   int64_t rounded = 0;
@@ -164,7 +185,7 @@ TEST_F(CudaFinetuning, CopiesFollowTheParameters) {
 
 TEST_F(CudaFinetuning, WeightsInBf16AreRefused) {
   Transformer model = load_model(checkpoint, gpu);
-  EXPECT_THROW(finetune(model, lessons, settings(), judge()), std::invalid_argument);
+  EXPECT_THROW(finetune(model, examples, settings(), judge()), std::invalid_argument);
 }
 
 }  // namespace

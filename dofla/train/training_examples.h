@@ -22,7 +22,7 @@ struct StepMemory {
 // Parts that keep a device busy: a GPU wants many tokens at once.
 int64_t part_tokens_for(const Device& device);
 
-struct Lessons {
+struct TrainingExamples {
   int64_t count = 0;
   Json about;                                                     // what tells them from others
   std::function<int64_t(std::span<const int64_t> which)> tokens;  // of some examples
@@ -36,12 +36,12 @@ struct Lessons {
 };
 
 // Each asks for the right one of its candidates (candidate_gradient.h). The questions must outlive
-// the lessons.
-Lessons lessons_of(const std::vector<EncodedQuestion>& questions);
+// the examples.
+TrainingExamples examples_of(const std::vector<EncodedQuestion>& questions);
 
 // The loss of a window is the mean over its tokens: the cross-entropy of the next one
 // (next_token_gradient.h), or with a teacher the divergence from it (imitation_gradient.h). The
-// teacher must outlive the lessons.
-Lessons lessons_of(const WindowSet& windows, const Transformer* teacher = nullptr);
+// teacher must outlive the examples.
+TrainingExamples examples_of(const WindowSet& windows, const Transformer* teacher = nullptr);
 
 }  // namespace dofla

@@ -1,4 +1,4 @@
-#include "dofla/train/lessons.h"
+#include "dofla/train/training_examples.h"
 
 #include <algorithm>
 
@@ -28,21 +28,21 @@ int64_t part_tokens_for(const Device& device) {
   return device.is_cuda() ? 16384 : 2048;
 }
 
-Lessons lessons_of(const std::vector<EncodedQuestion>& questions) {
-  Lessons lessons = {static_cast<int64_t>(questions.size()),
-                     {{"questions", questions.size()}, {"text", fingerprint(questions)}},
-                     {},
-                     {}};
-  lessons.tokens = [&questions](std::span<const int64_t> which) {
+TrainingExamples examples_of(const std::vector<EncodedQuestion>& questions) {
+  TrainingExamples examples = {static_cast<int64_t>(questions.size()),
+                               {{"questions", questions.size()}, {"text", fingerprint(questions)}},
+                               {},
+                               {}};
+  examples.tokens = [&questions](std::span<const int64_t> which) {
     int64_t sum = 0;
     for (const int64_t i : which)
       for (const Candidate& candidate : questions[static_cast<size_t>(i)].candidates)
         sum += static_cast<int64_t>(candidate.ids.size());
     return sum;
   };
-  lessons.differentiate = [&questions](const Transformer& model, std::span<const int64_t> which,
-                                       double share, const StepMemory& memory,
-                                       Gradients& gradients) {
+  examples.differentiate = [&questions](const Transformer& model, std::span<const int64_t> which,
+                                        double share, const StepMemory& memory,
+                                        Gradients& gradients) {
     std::vector<const EncodedQuestion*> batch;
     for (const int64_t i : which) batch.push_back(&questions[static_cast<size_t>(i)]);
     double loss = 0;
@@ -50,21 +50,21 @@ Lessons lessons_of(const std::vector<EncodedQuestion>& questions) {
       loss += candidate_gradient(model, part, share, memory.recompute, gradients);
     return loss;
   };
-  return lessons;
+  return examples;
 }
 
-Lessons lessons_of(const WindowSet& windows, const Transformer* teacher) {
-  Lessons lessons = {static_cast<int64_t>(windows.size()),
-                     {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
-                     {},
-                     {}};
+TrainingExamples examples_of(const WindowSet& windows, const Transformer* teacher) {
+  TrainingExamples examples = {static_cast<int64_t>(windows.size()),
+                               {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
+                               {},
+                               {}};
   const int64_t length = windows.length();
   const auto ahead = std::make_shared<WindowsAhead>(windows);
-  lessons.tokens = [length](std::span<const int64_t> which) { return std::ssize(which) * length; };
-  lessons.announce = [ahead](const std::vector<int64_t>& which) { ahead->announce(which); };
-  lessons.differentiate = [ahead, length, teacher](const Transformer& model,
-                                                   std::span<const int64_t> which, double share,
-                                                   const StepMemory& memory, Gradients& gradients) {
+  examples.tokens = [length](std::span<const int64_t> which) { return std::ssize(which) * length; };
+  examples.announce = [ahead](const std::vector<int64_t>& which) { ahead->announce(which); };
+  examples.differentiate = [ahead, length, teacher](
+                               const Transformer& model, std::span<const int64_t> which,
+                               double share, const StepMemory& memory, Gradients& gradients) {
     const int64_t most = std::max<int64_t>(memory.part_tokens / length, 1);
     const Tensor all = ahead->take({which.begin(), which.end()});
     double loss = 0;
@@ -80,7 +80,7 @@ Lessons lessons_of(const WindowSet& windows, const Transformer* teacher) {
     }
     return loss;
   };
-  return lessons;
+  return examples;
 }
 
 }  // namespace dofla

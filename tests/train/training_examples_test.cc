@@ -1,5 +1,5 @@
 // What fine-tuning learns from: losses as evaluation has them, and parts that add up.
-#include "dofla/train/lessons.h"
+#include "dofla/train/training_examples.h"
 
 #include <cmath>
 
@@ -13,7 +13,7 @@
 namespace dofla {
 namespace {
 
-class LessonsOfText : public testing::Test, protected test::FinetuneCase {
+class TrainingExamplesOfText : public testing::Test, protected test::FinetuneCase {
  protected:
   static std::vector<TokenIds> some_windows(size_t count) {
     std::vector<TokenIds> windows(count, TokenIds(24));
@@ -23,11 +23,11 @@ class LessonsOfText : public testing::Test, protected test::FinetuneCase {
     return windows;
   }
   const std::vector<TokenIds> windows = some_windows(5);
-  const Lessons text = lessons_of(windows);
+  const TrainingExamples text = examples_of(windows);
   const Transformer model = linear_model();
 };
 
-TEST_F(LessonsOfText, HaveTheLossThatEvaluationReports) {
+TEST_F(TrainingExamplesOfText, HaveTheLossThatEvaluationReports) {
   Gradients gradients = new_gradients(model, kEverything);
   const std::vector<int64_t> which = {4, 1, 2};
   const double loss = text.differentiate(model, which, 1, {}, gradients);
@@ -39,7 +39,7 @@ TEST_F(LessonsOfText, HaveTheLossThatEvaluationReports) {
               test::float32_tolerance(config.vocabulary, 4 * config.layers, expected));
 }
 
-TEST_F(LessonsOfText, PartsAddUpToTheWhole) {
+TEST_F(TrainingExamplesOfText, PartsAddUpToTheWhole) {
   const std::vector<int64_t> which = {0, 1, 2, 3, 4};
   const auto differentiate = [&](int64_t part_tokens) {
     Gradients gradients = new_gradients(model, kEverything);
@@ -60,9 +60,9 @@ TEST_F(LessonsOfText, PartsAddUpToTheWhole) {
   }
 }
 
-TEST_F(LessonsOfText, WithATeacherAreItsDivergence) {
+TEST_F(TrainingExamplesOfText, WithATeacherAreItsDivergence) {
   const Transformer teacher = load_model(checkpoint);
-  const Lessons imitation = lessons_of(windows, &teacher);
+  const TrainingExamples imitation = examples_of(windows, &teacher);
   const std::vector<int64_t> which = {3, 0};
   Gradients gradients = new_gradients(model, kEverything);
   const double loss = imitation.differentiate(model, which, 1, {1, false}, gradients);
@@ -87,7 +87,7 @@ TEST_F(LessonsOfText, WithATeacherAreItsDivergence) {
   EXPECT_LT(imitation.differentiate(teacher, which, 1, {}, none), relative);
 }
 
-TEST_F(LessonsOfText, ATeacherIsImitated) {
+TEST_F(TrainingExamplesOfText, ATeacherIsImitated) {
   const Transformer teacher = load_model(checkpoint);
   FinetuneOptions options;
   options.epochs = 20;
@@ -96,12 +96,12 @@ TEST_F(LessonsOfText, ATeacherIsImitated) {
   options.feature_rate = 10;
   options.keep_best = false;
   Transformer learner = linear_model();
-  const FinetuneResult result = finetune(learner, lessons_of(windows, &teacher), options,
+  const FinetuneResult result = finetune(learner, examples_of(windows, &teacher), options,
                                          [](const Transformer&) { return Judgement(); });
   EXPECT_LT(result.loss.back(), 0.2 * result.loss.front());
 }
 
-TEST_F(LessonsOfText, AreLearntByHeart) {
+TEST_F(TrainingExamplesOfText, AreLearntByHeart) {
   FinetuneOptions options;
   options.epochs = 40;
   options.batch = 5;
@@ -118,13 +118,13 @@ TEST_F(LessonsOfText, AreLearntByHeart) {
   EXPECT_LT(-result.epochs.back().score, 0.1 * -result.before.score);
 }
 
-TEST_F(LessonsOfText, TellTextsApart) {
+TEST_F(TrainingExamplesOfText, TellTextsApart) {
   std::vector<TokenIds> other = windows;
   other[3][7] += 1;
-  EXPECT_EQ(lessons_of(windows).about, text.about);
-  EXPECT_NE(lessons_of(other).about, text.about);
+  EXPECT_EQ(examples_of(windows).about, text.about);
+  EXPECT_NE(examples_of(other).about, text.about);
   other[3].pop_back();
-  EXPECT_THROW(lessons_of(other), std::invalid_argument);
+  EXPECT_THROW(examples_of(other), std::invalid_argument);
 }
 
 }  // namespace
