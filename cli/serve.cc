@@ -62,7 +62,7 @@ std::vector<std::shared_ptr<ServedModel>> load_models(const ServeArguments& opti
   ServedModelOptions each = {.chat_template = options.chat_template,
                              .device = options.device.get(),
                              .engine = options.engine};
-  each.engine.turn = std::make_shared<Turn>();
+  if (folders.size() > 1) each.engine.turn = std::make_shared<Turn>();
   if (options.state_memory) each.state_memory = *options.state_memory;
   if (options.cache_memory) each.engine.cache_memory = *options.cache_memory;
   std::vector<std::shared_ptr<ServedModel>> models;

@@ -22,7 +22,9 @@ template <class... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Throws std::invalid_argument unless the caller kept its side of the contract.
+// Throws std::invalid_argument unless the caller kept its side of the contract. The message is made
+// only then; its arguments are evaluated in any case, so that a shape is given as it is
+// (fmt/ranges.h) and not as text where this is reached for every token.
 template <class... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));

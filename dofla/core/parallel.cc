@@ -88,6 +88,10 @@ bool run_alone(Loop& loop, Clock::time_point start) {
 
 }  // namespace
 
+void end_team() {
+  omp_pause_resource(omp_pause_soft, omp_get_initial_device());
+}
+
 void run_loop(int64_t count, int64_t share, LoopRange range, const void* body) {
   const int threads = thread_count();
   if (count <= share || threads == 1 || omp_in_parallel()) return range(body, 0, count);

@@ -25,6 +25,12 @@ class SingleThreaded {
   const int before_ = thread_count();
 };
 
+// Ends the calling thread's team; its next loop starts another. For a thread that leaves the work
+// to another one: the runtime lets the threads of a team wait for each other on their cores only as
+// long as all teams together have no more threads than there are cores, and else puts them to sleep
+// after every loop, which for a small model takes longer than the loop.
+void end_team();
+
 // What both loops below are: calls range(body, begin, end) for consecutive ranges of `share`
 // indices that together are [0, count).
 using LoopRange = void (*)(const void* body, int64_t begin, int64_t end);

@@ -10,9 +10,9 @@ namespace dofla {
 int64_t element_count(const Shape& shape) {
   int64_t count = 1;
   for (int64_t extent : shape) {
-    require(extent >= 0, "negative extent in shape {}", to_string(shape));
+    require(extent >= 0, "negative extent in shape {}", shape);
     require(!__builtin_mul_overflow(count, extent, &count), "shape {} has too many elements",
-            to_string(shape));
+            shape);
   }
   return count;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 
 namespace dofla {
@@ -77,7 +78,7 @@ Tensor::Tensor(Shape shape, DType dtype, Device device)
   count_ = element_count(shape_);
   int64_t total = 0;
   require(!__builtin_mul_overflow(count_, size_in_bytes(dtype), &total),
-          "shape {} has too many bytes", to_string(shape_));
+          "shape {} has too many bytes", shape_);
   std::shared_ptr<void> memory = device_.is_cuda() ? allocate_on(device_, total) : allocate(total);
   data_ = memory.get();
   owner_ = std::move(memory);
@@ -107,10 +108,9 @@ Tensor Tensor::borrow(const void* data, Shape shape, DType dtype,
 Tensor Tensor::scaled(const Tensor& whole, const Tensor& factors) {
   require(whole.rank() == 2 && whole.dtype() == DType::kI8 && factors.dtype() == DType::kF32,
           "scaled: expected a matrix of I8 and F32, found {} {} and {}", name(whole.dtype()),
-          to_string(whole.shape()), name(factors.dtype()));
+          whole.shape(), name(factors.dtype()));
   require(factors.shape() == Shape{whole.size(0), 1} || factors.shape() == Shape{1, whole.size(1)},
-          "scaled: factors {} for a matrix {}", to_string(factors.shape()),
-          to_string(whole.shape()));
+          "scaled: factors {} for a matrix {}", factors.shape(), whole.shape());
   Tensor out = whole;
   out.factors_ = std::make_shared<const Tensor>(factors);
   return out;
@@ -119,8 +119,7 @@ Tensor Tensor::scaled(const Tensor& whole, const Tensor& factors) {
 int64_t Tensor::size(int64_t axis) const {
   const int64_t at = axis < 0 ? axis + rank() : axis;
   if (at < 0 || at >= rank())  // not require(): the message would be made at every call
-    throw std::invalid_argument(
-        fmt::format("axis {} of a tensor of shape {}", axis, to_string(shape_)));
+    throw std::invalid_argument(fmt::format("axis {} of a tensor of shape {}", axis, shape_));
   return shape_[static_cast<size_t>(at)];
 }
 
@@ -142,8 +141,8 @@ Tensor Tensor::view(Shape shape, int64_t offset, Shape steps) const {
     reach = 1;
     for (size_t axis = 0; axis < shape_.size(); ++axis) reach += (shape_[axis] - 1) * steps_[axis];
   }
-  require(!shape.empty() && shape.size() == steps.size(), "a view of shape {} with steps {}",
-          to_string(shape), to_string(steps));
+  require(!shape.empty() && shape.size() == steps.size(), "a view of shape {} with steps {}", shape,
+          steps);
   Tensor out = *this;
   out.count_ = element_count(shape);
   int64_t last = offset;
@@ -153,8 +152,8 @@ Tensor Tensor::view(Shape shape, int64_t offset, Shape steps) const {
     forward = forward && steps[axis] >= 0;
   }
   require(out.count_ == 0 || (forward && last < reach),
-          "a view of shape {} from element {} on with steps {} leaves a tensor of shape {}",
-          to_string(shape), offset, to_string(steps), to_string(shape_));
+          "a view of shape {} from element {} on with steps {} leaves a tensor of shape {}", shape,
+          offset, steps, shape_);
   out.data_ = static_cast<const std::byte*>(data_) + offset * size_in_bytes(dtype_);
   out.shape_ = std::move(shape);
   out.steps_ = std::move(steps);
@@ -173,8 +172,7 @@ int64_t Tensor::step(int64_t axis) const {
 Tensor Tensor::reshape(Shape shape) const {
   check_dense();
   check_not_scaled();
-  require(element_count(shape) == count_, "cannot reshape {} to {}", to_string(shape_),
-          to_string(shape));
+  require(element_count(shape) == count_, "cannot reshape {} to {}", shape_, shape);
   Tensor out = *this;
   out.shape_ = std::move(shape);
   return out;
@@ -183,7 +181,7 @@ Tensor Tensor::reshape(Shape shape) const {
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
   check_not_scaled();
   require(rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0],
-          "rows [{}, {}) of a tensor of shape {}", begin, end, to_string(shape_));
+          "rows [{}, {}) of a tensor of shape {}", begin, end, shape_);
   Tensor out = *this;
   out.shape_[0] = end - begin;
   out.count_ = shape_[0] == 0 ? 0 : count_ / shape_[0] * (end - begin);
@@ -232,7 +230,7 @@ Tensor Tensor::clone() const {
 
 void Tensor::assign(const Tensor& from) {
   require(from.shape_ == shape_ && from.dtype_ == dtype_, "cannot assign {} {} to {} {}",
-          name(from.dtype_), to_string(from.shape_), name(dtype_), to_string(shape_));
+          name(from.dtype_), from.shape_, name(dtype_), shape_);
   check_not_scaled();
   from.check_not_scaled();
   if (device_.is_cuda() || from.device_.is_cuda())
@@ -242,7 +240,7 @@ void Tensor::assign(const Tensor& from) {
 }
 
 Tensor Tensor::repeat(int64_t copies) const {
-  require(rank() > 0 && copies > 0, "cannot repeat {} {} times", to_string(shape_), copies);
+  require(rank() > 0 && copies > 0, "cannot repeat {} {} times", shape_, copies);
   check_not_scaled();
   Shape shape = shape_;
   shape[0] *= copies;

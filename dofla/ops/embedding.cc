@@ -2,14 +2,16 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "dofla/ops/activation.h"
 
 namespace dofla {
 namespace {
 
 void require_ids(const Tensor& table, const Tensor& ids) {
-  require(table.rank() == 2 && ids.rank() == 1, "embed: table {} and ids {}",
-          to_string(table.shape()), to_string(ids.shape()));
+  require(table.rank() == 2 && ids.rank() == 1, "embed: table {} and ids {}", table.shape(),
+          ids.shape());
   const int64_t* id = ids.data<int64_t>();
   const int64_t vocabulary = table.size(0);
   for (int64_t i = 0; i < ids.count(); ++i)
@@ -26,8 +28,8 @@ void require_positions(const Tensor& tokens, const Tensor& positions, const Tens
   if (!positions.defined()) return;
   require(positions.rank() == 2 && positions.size(1) == tokens.size(1) &&
               positions.dtype() == tokens.dtype(),
-          "embed: positions {} {} for tokens {} {}", name(positions.dtype()),
-          to_string(positions.shape()), name(tokens.dtype()), to_string(tokens.shape()));
+          "embed: positions {} {} for tokens {} {}", name(positions.dtype()), positions.shape(),
+          name(tokens.dtype()), tokens.shape());
   if (first.device().is_cuda()) return;
   for (int64_t b = 0; b < std::max<int64_t>(1, first.count()); ++b) {
     const int64_t at = first.defined() ? first.data<int64_t>()[b] : 0;
@@ -48,7 +50,7 @@ Tensor embed(const Tensor& table, const Tensor& ids) {
 
 Tensor embed_sequences(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
                        const Tensor& first) {
-  require(ids.rank() == 2, "embed: expected ids [B, T], found {}", to_string(ids.shape()));
+  require(ids.rank() == 2, "embed: expected ids [B, T], found {}", ids.shape());
   const int64_t batch = ids.size(0), length = ids.size(1);
   if (first.defined()) require_shape(first, {batch}, "embed: first positions");
   const Tensor rows = ids.reshape({batch * length});

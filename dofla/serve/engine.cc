@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "dofla/core/parallel.h"
 #include "dofla/serve/scheduler.h"
 #include "dofla/serve/state_store.h"
 
@@ -15,6 +16,7 @@ Engine::Engine(const Transformer& model, EngineOptions options)
               options_.cache_memory >= 0,
           "engine: parallel {}, prompt chunk {}, queue {}, cache memory {}", options_.parallel,
           options_.prompt_chunk, options_.queue, options_.cache_memory);
+  end_team();  // the caller has loaded the model, and now it is this thread that computes
   thread_ = std::thread([this] { run(); });
 }
 
@@ -85,10 +87,14 @@ void Engine::publish(const Scheduler& scheduler) {
   metrics_.waiting = std::ssize(waiting_);
 }
 
+void Engine::compute(const std::function<void()>& work) const {
+  if (options_.turn)
+    options_.turn->run(work);
+  else
+    work();
+}
+
 void Engine::run() {
-  const auto take_turn = [&] {
-    return options_.turn ? std::unique_lock(*options_.turn) : std::unique_lock<Turn>();
-  };
   std::optional<Scheduler> scheduler(std::in_place, model_, options_);
   for (bool stopping = false; !stopping;) {
     std::vector<std::unique_ptr<Sequence>> ended;
@@ -105,22 +111,22 @@ void Engine::run() {
       admit(*scheduler, cancelled, ended);
       publish(*scheduler);
     }
-    const std::unique_lock<Turn> turn = take_turn();
-    const EndReason reason = stopping ? EndReason::kShutdown : EndReason::kCancelled;
-    for (const auto& sequence : ended) scheduler->end(*sequence, reason);
-    if (stopping || !cancelled.empty())
-      scheduler->end(reason, [&](const Sequence& sequence) {
-        return stopping || std::ranges::find(cancelled, sequence.id()) != cancelled.end();
-      });
-    if (scheduler->running() > 0) scheduler->step();
+    compute([&] {
+      const EndReason reason = stopping ? EndReason::kShutdown : EndReason::kCancelled;
+      for (const auto& sequence : ended) scheduler->end(*sequence, reason);
+      if (stopping || !cancelled.empty())
+        scheduler->end(reason, [&](const Sequence& sequence) {
+          return stopping || std::ranges::find(cancelled, sequence.id()) != cancelled.end();
+        });
+      if (scheduler->running() > 0) scheduler->step();
+    });
   }
   {
     const std::lock_guard held(mutex_);
     publish(*scheduler);
     changed_.notify_all();
   }
-  const std::unique_lock<Turn> turn = take_turn();
-  scheduler.reset();  // gives the device's memory back
+  compute([&] { scheduler.reset(); });  // gives the device's memory back
 }
 
 }  // namespace dofla

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -51,8 +52,8 @@ class Engine {
  public:
   using RequestId = uint64_t;
 
-  // Starts its thread. The model must outlive it and is not used by others meanwhile, but for
-  // engines that share a Turn.
+  // Starts its thread, and ends the OpenMP team of the calling one. The model must outlive it and
+  // is not used by others meanwhile, but for engines that share a Turn.
   explicit Engine(const Transformer& model, EngineOptions options = {});
   ~Engine();  // ends what is left with kShutdown
   Engine(const Engine&) = delete;
@@ -67,6 +68,7 @@ class Engine {
 
  private:
   void run();
+  void compute(const std::function<void()>& work) const;
   void admit(Scheduler& scheduler, const std::vector<RequestId>& cancelled,
              std::vector<std::unique_ptr<Sequence>>& ended);
   void publish(const Scheduler& scheduler);

@@ -108,5 +108,15 @@ TEST_F(Team, LongLoopsAreNotWatched) {
   EXPECT_TRUE(watch.team_pays(now));
 }
 
+TEST(ParallelLoops, ATeamThatHasEndedIsFollowedByAnother) {
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<int> calls = 0;
+    parallel_for(100, [&](int64_t) { ++calls; });
+    end_team();
+    end_team();  // there is none
+    EXPECT_EQ(calls, 100);
+  }
+}
+
 }  // namespace
 }  // namespace dofla

@@ -37,6 +37,18 @@ Tensor as_type(const Tensor& weight, DType dtype, bool input_major) {
   return out;
 }
 
+// What rounding a row of x to 16 bits does to an output at most: half a step of every input, and of
+// a float32 product the rest. `weight` are those of one output, with their factors; where factors
+// are of the inputs, x has them instead.
+double rounding_of_row(const float* x, const std::vector<double>& weight) {
+  double largest = 0, sum = 0;
+  for (size_t k = 0; k < weight.size(); ++k) {
+    largest = std::max(largest, std::abs(double{x[k]}));
+    sum += std::abs(weight[k]);
+  }
+  return 0.5 * (1 + 1e-3) * largest / 32767 * sum;
+}
+
 // [outputs, inputs] in double, whatever the layout.
 std::vector<std::vector<double>> output_rows(const Linear& linear) {
   const std::vector<double> flat = to_doubles(linear.weight);
@@ -86,12 +98,17 @@ TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
               sum += term;
               size += std::abs(term);
             }
-            ASSERT_NEAR(y.data<float>()[r * outputs + n], sum, 1e-6 * size + 1e-6);
+            const double rounding =
+                dtype == DType::kI8
+                    ? rounding_of_row(x.data<float>() + r * inputs, weight[static_cast<size_t>(n)])
+                    : 0;
+            ASSERT_NEAR(y.data<float>()[r * outputs + n], sum, 1e-6 * size + 1e-6 + rounding);
           }
       }
 }
 
-// More rows than that go through sgemm, with the factors in the widened weights.
+// More rows than that go through sgemm, with the factors in the widened weights; fewer are rounded
+// to 16 bits.
 TEST(Matmul, ScaledWeightsAreTheirProductsWithTheirFactors) {
   Random random(12);
   const int64_t inputs = 70, outputs = 400, rows = 130;  // more outputs than two panels hold
@@ -103,10 +120,13 @@ TEST(Matmul, ScaledWeightsAreTheirProductsWithTheirFactors) {
     const Linear exact = {
         .weight = scaled.weight.to(DType::kF32), .input_major = input_major, .bias = scaled.bias};
     const Tensor x = test::normal_tensor({rows, inputs}, random);
-    const double tolerance =
+    const double float_tolerance =
         test::product_tolerance(inputs, test::largest(x), test::largest(exact.weight));
+    const double step = test::largest(x) / 32767;
+    const double rounding = 0.5 * static_cast<double>(inputs) * step * test::largest(exact.weight);
     for (const int64_t few : {int64_t{1}, int64_t{64}, rows})
-      test::expect_near(matmul(x.slice(0, few), scaled), matmul(x.slice(0, few), exact), tolerance,
+      test::expect_near(matmul(x.slice(0, few), scaled), matmul(x.slice(0, few), exact),
+                        float_tolerance + (few == rows ? 0 : rounding),
                         fmt::format("{} rows, inputs first {}", few, input_major));
   }
 }
@@ -131,9 +151,12 @@ TEST(MatmulBackward, GradientOfXForEveryTypeAndLayout) {
               expected[static_cast<size_t>(r * inputs + k)] +=
                   grad_y.data<float>()[r * outputs + n] *
                   weight[static_cast<size_t>(n)][static_cast<size_t>(k)];
+        const double most = test::largest(grad_y) * test::largest(linear.weight);
+        const bool rounded = dtype == DType::kI8 && rows <= 64;
         reference::expect_near(
             matmul_backward(grad_y, linear), expected,
-            test::product_tolerance(outputs, test::largest(grad_y), test::largest(linear.weight)),
+            test::product_tolerance(outputs, 1, most) +
+                (rounded ? 0.5 * static_cast<double>(outputs) * most / 32767 : 0),
             fmt::format("{} rows, {}, input_major {}", rows, name(dtype), input_major));
       }
 }

@@ -87,6 +87,18 @@ TEST(VectorRows, ReductionsCoverTheWholeRow) {
     for (int64_t r = 0; r < 6; ++r)
       EXPECT_NEAR(products[static_cast<size_t>(r)], 1 + 2 * dot(matrix.data() + r * n, x.data(), n),
                   8 * tolerance);
+    std::vector<float> weighted = y;
+    add_weighted_rows(matrix.data(), products.data(), 6, n, weighted.data());
+    for (int64_t i = 0; i < n; ++i) {
+      double sum = y[static_cast<size_t>(i)], size = std::abs(sum);
+      for (int64_t r = 0; r < 6; ++r) {
+        const double term =
+            double{products[static_cast<size_t>(r)]} * matrix[static_cast<size_t>(r * n + i)];
+        sum += term, size += std::abs(term);
+      }
+      EXPECT_NEAR(weighted[static_cast<size_t>(i)], sum, 8 * kEps * size);
+    }
+    EXPECT_EQ(weighted.back(), kGuard) << n;
   }
   EXPECT_EQ(row_max(nullptr, 0), -kInfinity);
 }

@@ -1,6 +1,8 @@
 // Queues, cancellation, ends and errors of an engine, from several threads.
 #include <atomic>
+#include <future>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -135,7 +137,18 @@ TEST_F(EngineScheduling, EndsEverythingWhenItGoes) {
   auto running = serve(*engine, gate.hold(request(50)));
   gate.reached.get_future().wait();
   auto waiting = serve(*engine, request(5));
+  Engine& going = *engine;
   std::thread end([&] { engine.reset(); });
+  // It holds at the gate, and goes for certain once it takes no more.
+  for (bool takes = true; takes;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    try {
+      going.submit(request(5));
+    } catch (const QueueFull&) {
+    } catch (const Error&) {
+      takes = false;
+    }
+  }
   gate.open.set_value();
   end.join();
   EXPECT_EQ(running.get().reason, EndReason::kShutdown);
@@ -205,21 +218,33 @@ TEST_F(EngineScheduling, DecodesBetweenTheChunksOfAPrompt) {
   EXPECT_GE(after - before, std::min(5, 40 - before));
 }
 
-TEST(Turn, IsGivenInOrder) {
+TEST(Turn, IsGivenInOrderAndOnOneThread) {
   Turn turn;
-  turn.lock();
+  std::promise<void> begun, go_on;
   std::vector<int> order;
+  std::set<std::thread::id> by;
   std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    turn.run([&] {
+      begun.set_value();
+      go_on.get_future().wait();
+    });
+  });
+  begun.get_future().wait();
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
-      const std::lock_guard held(turn);
-      order.push_back(i);
+      turn.run([&] {
+        order.push_back(i);
+        by.insert(std::this_thread::get_id());
+      });
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  turn.unlock();
+  go_on.set_value();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(by.size(), 1U);
+  EXPECT_THROW(turn.run([] { throw Error("no"); }), Error);
 }
 
 TEST_F(EngineScheduling, EnginesTakeTurns) {

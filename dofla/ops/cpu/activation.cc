@@ -201,7 +201,7 @@ void activate_block_backward(Activation activation, const float* x, float* grad,
 template <class Body>
 void in_blocks(int64_t count, const Body& body) {
   const int64_t blocks = (count + kBlock - 1) / kBlock;
-  parallel_rows(blocks, [&](int64_t i) { body(i * kBlock, std::min(kBlock, count - i * kBlock)); });
+  parallel_for(blocks, [&](int64_t i) { body(i * kBlock, std::min(kBlock, count - i * kBlock)); });
 }
 
 void activate(Activation activation, Tensor& x) {

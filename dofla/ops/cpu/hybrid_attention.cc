@@ -138,8 +138,7 @@ void attend(const Place& cache, const float* q, const SideFeatures* features,
   const float top = row_max(attended.data(), cache.held);
   const float total = exp_and_sum(top, cache.held, attended.data());
   std::fill_n(out, width, 0.0f);
-  for (int64_t j = 0; j < cache.held; ++j)
-    add_scaled(cache.v + j * width, attended[static_cast<size_t>(j)], width, out);
+  add_weighted_rows(cache.v, attended.data(), cache.held, width, out);
   scale_row(1 / total, cache.held, attended.data());
   if (state == nullptr) return scale_row(1 / total, width, out);
 
@@ -151,10 +150,9 @@ void attend(const Place& cache, const float* q, const SideFeatures* features,
   const float larger = std::max(top, shift);
   const float of_held = std::exp(top - larger), of_left = std::exp(shift - larger);
   scale_row(of_held, width, out);
-  for (int64_t m = 0; m < state->count; ++m)
-    add_scaled(state->b + m * width, of_left * weight[static_cast<size_t>(m)], width, out);
-  scale_row(1 / (of_held * total + of_left * dot(weight.data(), state->a, state->count)), width,
-            out);
+  scale_row(of_left, state->count, weight.data());
+  add_weighted_rows(state->b, weight.data(), state->count, width, out);
+  scale_row(1 / (of_held * total + dot(weight.data(), state->a, state->count)), width, out);
 }
 
 Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Features& features,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dofla/core/parallel.h"
+#include "dofla/ops/cpu/scaled_products.h"
 #include "dofla/ops/cpu/sgemm.h"
 #include "dofla/ops/cpu/vector_rows.h"
 #include "dofla/ops/cpu/weight_panels.h"
@@ -13,6 +14,10 @@
 
 namespace dofla::cpu {
 namespace {
+
+int64_t ceil_divide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 void start_with_bias(const Linear& linear, Tensor& y) {
   const int64_t outputs = linear.outputs();
@@ -63,13 +68,13 @@ void multiply_few_rows_input_major(const Tensor& x, const Linear& linear, Tensor
 
 // The same sums for more rows: a task has a range of outputs, which meets all rows.
 void multiply_many_rows_input_major(const Tensor& x, const Linear& linear, Tensor& y) {
-  constexpr int64_t kColumns = kColumnsAtOnce;
   const int64_t inputs = linear.inputs(), outputs = linear.outputs();
+  const int64_t width = fair_columns(outputs, thread_count());
   const auto* weight = static_cast<const std::byte*>(linear.weight.raw());
   const DType type = linear.weight.dtype();
   float* to = y.data<float>();
-  parallel_for((outputs + kColumns - 1) / kColumns, [&](int64_t i) {
-    const int64_t begin = i * kColumns, columns = std::min(kColumns, outputs - begin);
+  parallel_for(ceil_divide(outputs, width), [&](int64_t i) {
+    const int64_t begin = i * width, columns = std::min(width, outputs - begin);
     multiply_input_major_columns(weight + begin * size_in_bytes(type), type, inputs, outputs,
                                  columns, x.data<float>(), inputs, x.size(0), to + begin, outputs);
   });
@@ -79,10 +84,6 @@ void multiply_many_rows_input_major(const Tensor& x, const Linear& linear, Tenso
 // of cores.
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kTileColumns = 512;
-
-int64_t ceil_divide(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // to += aᵀ b for a [R, rows] and b [R, columns].
 void add_transposed_product(const Tensor& a, const Tensor& b, float* to) {
@@ -107,35 +108,18 @@ void add_rows(const Tensor& rows, float* to) {
   });
 }
 
-// y += W x for up to kManyRows rows, without the factors of a scaled weight.
-void add_unscaled_product(const Tensor& x, const Linear& linear, Tensor& y) {
+// y += W x for up to kManyRows rows.
+void add_product_of_floats(const Tensor& x, const Linear& linear, Tensor& y) {
   if (!linear.input_major) return multiply_few_rows_output_major(x, linear, y);
   if (x.size(0) <= kFewRows) return multiply_few_rows_input_major(x, linear, y);
   multiply_many_rows_input_major(x, linear, y);
-}
-
-// The factors are those of the outputs, and then wait for the sums to be made, or of the inputs (in
-// a backward), and then are taken to x.
-void add_scaled_product(const Tensor& x, const Linear& linear, Tensor& y) {
-  const int64_t rows = x.size(0), inputs = linear.inputs(), outputs = linear.outputs();
-  const auto* factors = linear.weight.factors().data<float>();
-  if (linear.weight.has_row_factors() == linear.input_major) {
-    Tensor scaled = x.clone();
-    for (int64_t r = 0; r < rows; ++r) multiply(factors, inputs, scaled.data<float>() + r * inputs);
-    return add_unscaled_product(scaled, linear, y);
-  }
-  Tensor sums = Tensor::zeros({rows, outputs});
-  add_unscaled_product(x, linear, sums);
-  for (int64_t r = 0; r < rows; ++r)
-    add_product(std::as_const(sums).data<float>() + r * outputs, factors, outputs,
-                y.data<float>() + r * outputs);
 }
 
 void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
   start_with_bias(linear, y);
   if (x.size(0) <= kManyRows)
     return linear.weight.is_scaled() ? add_scaled_product(x, linear, y)
-                                     : add_unscaled_product(x, linear, y);
+                                     : add_product_of_floats(x, linear, y);
   const int64_t outputs = linear.outputs();
   parallel_for(panel_count(linear), [&](int64_t i) {
     thread_local std::vector<float> widened;

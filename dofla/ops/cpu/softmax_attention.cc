@@ -78,16 +78,15 @@ void attend_tile(const Head& head, int64_t first_query, int64_t count, Scratch& 
 // Decoding: one query, so the cost is reading keys and values once.
 void attend_one(const Head& head, Scratch& scratch) {
   const float scale = 1 / std::sqrt(static_cast<float>(head.size));
-  scratch.scores.resize(static_cast<size_t>(head.keys));
+  scratch.scores.assign(static_cast<size_t>(head.keys), 0.0f);
   float* scores = scratch.scores.data();
-  for (int64_t j = 0; j < head.keys; ++j)
-    scores[j] = scale * dot(head.q, head.k + j * head.size, head.size);
+  add_matrix_vector(head.k, head.q, scale, head.keys, head.size, scores);
   const float largest = row_max(scores, head.keys);
   const float total = exp_and_sum(largest, head.keys, scores);
   if (head.log_sum != nullptr) *head.log_sum = largest + std::log(total);
   std::fill_n(head.out, head.size, 0.0f);
-  for (int64_t j = 0; j < head.keys; ++j)
-    add_scaled(head.v + j * head.size, scores[j] / total, head.size, head.out);
+  add_weighted_rows(head.v, scores, head.keys, head.size, head.out);
+  scale_row(1 / total, head.size, head.out);
 }
 
 void softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t keys,

@@ -118,6 +118,27 @@ void AddMatrixVector(const float* a, const float* x, float c, int64_t rows, int6
   for (; r < rows; ++r) y[r] += c * lanes_sum(fold(count, zero, 0.0f, add_dot, x, a + r * count));
 }
 
+// For kVectors vectors of the width at once: their sums stay in registers while the rows pass by.
+template <int kVectors>
+HWY_INLINE void add_columns(const float* a, const float* w, int64_t rows, int64_t stride,
+                            float* y) {
+  Vector sums[kVectors];
+  for (int i = 0; i < kVectors; ++i) sums[i] = load(y + i * lanes());
+  for (int64_t r = 0; r < rows; ++r, a += stride) {
+    const Vector weight = hn::Set(Floats(), w[r]);
+    for (int i = 0; i < kVectors; ++i) sums[i] = hn::MulAdd(weight, load(a + i * lanes()), sums[i]);
+  }
+  for (int i = 0; i < kVectors; ++i) store(sums[i], y + i * lanes());
+}
+
+void AddWeightedRows(const float* a, const float* w, int64_t rows, int64_t count, float* y) {
+  int64_t i = 0;
+  for (; i + 4 * lanes() <= count; i += 4 * lanes()) add_columns<4>(a + i, w, rows, count, y + i);
+  for (; i + lanes() <= count; i += lanes()) add_columns<1>(a + i, w, rows, count, y + i);
+  for (; i < count; ++i)
+    for (int64_t r = 0; r < rows; ++r) y[i] += w[r] * a[r * count + i];
+}
+
 }  // namespace dofla::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -140,6 +161,7 @@ HWY_EXPORT(ExpShifted);
 HWY_EXPORT(ExpOfSum);
 HWY_EXPORT(ExpOfDifference);
 HWY_EXPORT(AddMatrixVector);
+HWY_EXPORT(AddWeightedRows);
 
 float dot(const float* a, const float* b, int64_t count) {
   return HWY_DYNAMIC_DISPATCH(Dot)(a, b, count);
@@ -189,6 +211,9 @@ void exp_of_difference(const float* x, const float* y, int64_t count, float* out
 void add_matrix_vector(const float* a, const float* x, float c, int64_t rows, int64_t count,
                        float* y) {
   HWY_DYNAMIC_DISPATCH(AddMatrixVector)(a, x, c, rows, count, y);
+}
+void add_weighted_rows(const float* a, const float* w, int64_t rows, int64_t count, float* y) {
+  HWY_DYNAMIC_DISPATCH(AddWeightedRows)(a, w, rows, count, y);
 }
 
 }  // namespace dofla::cpu

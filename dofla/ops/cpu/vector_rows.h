@@ -30,5 +30,7 @@ void exp_of_difference(const float* x, const float* y, int64_t count, float* out
 // y_r += c · (row r of A)·x for A [rows, count]: a product too small for a matrix library's setup.
 void add_matrix_vector(const float* a, const float* x, float c, int64_t rows, int64_t count,
                        float* y);
+// y += Σ_r w_r · (row r of A) for A [rows, count].
+void add_weighted_rows(const float* a, const float* w, int64_t rows, int64_t count, float* y);
 
 }  // namespace dofla::cpu

@@ -73,28 +73,14 @@ HWY_INLINE void DotRows(const T* weight, const float* x, int64_t x_stride, int64
 }
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-// Four weight rows against four of x, where the inputs fill the vectors: the lanes of all sixteen
-// vectors are summed together, in pairs of the same distance as SumOfLanes has, 8, 4, 2 and 1.
+// Four weight rows against four of x, where the inputs fill the vectors.
 template <class T>
 HWY_INLINE void DotSquare(const T* weight, const float* x, int64_t x_stride, int64_t count,
                           float* y, int64_t y_stride) {
-  __m512 rows[4];  // of a weight row each, with four lanes of every row of x
-  for (int64_t n = 0; n < 4; ++n) {
-    Vector v[4];
-    DotVectors<4>(weight + n * count, x, x_stride, count, v);
-    const auto fold = [](__m512 a, __m512 b) HWY_ATTR {
-      return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-    };
-    const __m512 a = fold(v[0].raw, v[1].raw), b = fold(v[2].raw, v[3].raw);
-    rows[n] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
-  }
-  const auto fold = [](__m512 a, __m512 b) HWY_ATTR {
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-  };
-  const __m512 a = fold(rows[0], rows[1]), b = fold(rows[2], rows[3]);
-  const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
-  HWY_ALIGN float sums[16];
-  _mm512_store_ps(sums, all);
+  Vector v[4][4];
+  for (int64_t n = 0; n < 4; ++n) DotVectors<4>(weight + n * count, x, x_stride, count, v[n]);
+  float sums[16];
+  sum_lanes_of_sixteen(v, sums);
   for (int64_t r = 0; r < 4; ++r)
     for (int64_t n = 0; n < 4; ++n) y[r * y_stride + n] += sums[4 * r + n];
 }

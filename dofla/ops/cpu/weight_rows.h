@@ -1,5 +1,5 @@
-// The kernels that read weights in their stored type. Those of a scaled tensor are whole numbers
-// here: its factors are the caller's affair.
+// The kernels that read weights in their stored type. Products with those of a scaled tensor are in
+// whole_rows.h.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,13 @@ void multiply_input_major(const void* weight, DType dtype, int64_t inputs, int64
 
 // The same for all shares, up to kManyRows rows and `columns` of the outputs, at most
 // kColumnsAtOnce; rows of the weight are `outputs` apart.
-inline constexpr int64_t kColumnsAtOnce = 256;
+inline constexpr int64_t kColumnsAtOnce = 128;
+// Of a small layer fewer: multiples of 32, which fill the vectors of any machine, so that every
+// core gets as much as the others.
+inline int64_t fair_columns(int64_t outputs, int64_t cores) {
+  const int64_t fair = (outputs + 32 * cores - 1) / (32 * cores) * 32;
+  return fair < kColumnsAtOnce ? fair : kColumnsAtOnce;
+}
 void multiply_input_major_columns(const void* weight, DType dtype, int64_t inputs, int64_t outputs,
                                   int64_t columns, const float* x, int64_t x_stride, int64_t rows,
                                   float* y, int64_t y_stride);
