@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from ._dofla import Error, version as __version__
-from ._functions import compare, distill, dof, evaluate, finetune, inspect, plan, quantize, sensitivity
+from ._functions import compare, distill, dof, evaluate, finetune, inspect, plan, quantize, sensitivity, teach
 from ._model import Generation, Model, Token
 from ._results import (Comparison, DegreesOfFreedom, Distillation, Divergence, Evaluation, Finetuning, Inspection,
-                       Plan, Quantization, Result, Sensitivity)
+                       Plan, Quantization, Result, Sensitivity, Teaching)
 
 
 class TrainingStep(NamedTuple):
@@ -45,6 +45,7 @@ class Progress(NamedTuple):
 
 __all__ = [
     "Comparison", "DegreesOfFreedom", "Distillation", "Divergence", "Error", "Evaluation", "Finetuning", "Generation",
-    "Inspection", "Model", "Plan", "Progress", "Quantization", "Result", "Sensitivity", "Token", "TrainingStep",
+    "Inspection", "Model", "Plan", "Progress", "Quantization", "Result", "Sensitivity", "Teaching", "Token", "TrainingStep",
     "__version__", "compare", "distill", "dof", "evaluate", "finetune", "inspect", "plan", "quantize", "sensitivity",
+    "teach",
 ]

@@ -74,6 +74,15 @@ class Quantization(Result):
     fidelity: Divergence
 
 
+class Teaching(Result):
+    """What dofla.teach wrote: the share of the probability that the tokens have that are named, and the size."""
+    windows: int
+    length: int
+    top: int
+    named: float
+    bytes: int
+
+
 class DegreesOfFreedom(Result):
     """What dofla.dof measures: layers[s].heads[h].dof."""
     coordinates: str
