@@ -33,6 +33,7 @@ Command add_plan(CLI::App& program);
 Command add_evaluate(CLI::App& program);
 Command add_generate(CLI::App& program);
 Command add_distill(CLI::App& program);
+Command add_teach(CLI::App& program);
 Command add_finetune(CLI::App& program);
 Command add_compare(CLI::App& program);
 Command add_quantize(CLI::App& program);

@@ -48,7 +48,7 @@ class FinetuneText {
 
  private:
   TextArguments text_;
-  std::string teacher_;
+  std::string teacher_, taught_;
   int64_t held_out_ = kHeldOut;
 };
 

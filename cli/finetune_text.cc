@@ -50,23 +50,32 @@ void FinetuneText::add(CLI::App& app) {
                  "learn this model's distribution of the next token instead of the\n"
                  "token alone")
       ->type_name("MODEL");
-  for (const char* name : {"--data", "--ids", "--length", "--sequences", "--held-out", "--teacher"})
+  app.add_option("--taught", taught_,
+                 "the same from what dofla teach has written of such a model on this\ntext")
+      ->type_name("FILE")
+      ->excludes("--teacher");
+  for (const char* name :
+       {"--data", "--ids", "--length", "--sequences", "--held-out", "--teacher", "--taught"})
     app.get_option(name)->excludes("--task");
 }
 
 void FinetuneText::run(const FinetuneArguments& arguments) const {
-  const FinetuneOptions job = arguments.complete(text_finetune_options(!teacher_.empty()));
+  const FinetuneOptions job =
+      arguments.complete(text_finetune_options(!teacher_.empty() || !taught_.empty()));
   const Checkpoint checkpoint(arguments.model.folder());
   std::optional<Checkpoint> teacher;
+  std::optional<TeacherFile> taught;
   if (!teacher_.empty()) teacher.emplace(teacher_);
+  if (!taught_.empty()) taught.emplace(taught_);
   DistillText text;
   std::optional<Finetuned> tuned;
   {
     ProgressBar bar(arguments.stop);
     text = split_held_out(text_.read(checkpoint, bar.progress()), held_out_);
-    tuned = finetune_on_text(checkpoint, teacher ? &*teacher : nullptr, text,
-                             arguments.device.get(arguments.group), job,
-                             arguments.training.logged(arguments.group, bar.progress()));
+    tuned = finetune_on_text(
+        checkpoint, {.model = teacher ? &*teacher : nullptr, .file = taught ? &*taught : nullptr},
+        text, arguments.device.get(arguments.group), job,
+        arguments.training.logged(arguments.group, bar.progress()));
   }
   if (!arguments.group.is_first()) return;
   write_model(arguments, checkpoint, *tuned, text_.files());

@@ -54,10 +54,11 @@ Program::Program()
   app_.add_option("--threads", threads_, "threads to use (left out: one a core, of ranks together)")
       ->type_name("N")
       ->check(whole_between(1, 4096));
-  commands_ = {add_inspect(app_),  add_tokenize(app_), add_dof(app_),      add_sensitivity(app_),
-               add_plan(app_),     add_distill(app_),  add_finetune(app_), add_reproduce(app_),
-               add_report(app_),   add_evaluate(app_), add_compare(app_),  add_quantize(app_),
-               add_estimate(app_), add_generate(app_), add_chat(app_),     add_serve(app_)};
+  commands_ = {add_inspect(app_),   add_tokenize(app_), add_dof(app_),      add_sensitivity(app_),
+               add_plan(app_),      add_distill(app_),  add_teach(app_),    add_finetune(app_),
+               add_reproduce(app_), add_report(app_),   add_evaluate(app_), add_compare(app_),
+               add_quantize(app_),  add_estimate(app_), add_generate(app_), add_chat(app_),
+               add_serve(app_)};
   for (CLI::App* command : app_.get_subcommands({})) command->group("Commands");
 }
 

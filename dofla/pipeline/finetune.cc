@@ -33,11 +33,11 @@ Judgement judge_by_loss(const Transformer& model, const WindowSet& held_out,
   }
 }
 
-void require_same_vocabulary(const Checkpoint& student, const Checkpoint& teacher) {
-  const int64_t found = teacher.config().vocabulary, expected = student.config().vocabulary;
+void require_same_vocabulary(const Checkpoint& student, const std::string& teacher, int64_t found) {
+  const int64_t expected = student.config().vocabulary;
   if (found != expected)
     fail("{}: a vocabulary of {}, that of {} has {}: a teacher has the tokens of its student",
-         teacher.folder().string(), found, student.folder().string(), expected);
+         teacher, found, student.folder().string(), expected);
 }
 
 std::optional<Divergence> divergence_from(const Transformer& teacher, const Transformer& model,
@@ -91,30 +91,42 @@ Judge judge_by(const std::vector<EncodedQuestion>& questions, const Progress& pr
   };
 }
 
-Finetuned finetune_on_text(const Checkpoint& checkpoint, const Checkpoint* teacher,
+Finetuned finetune_on_text(const Checkpoint& checkpoint, const TextTeacher& teacher,
                            const DistillText& text, const Device& device, FinetuneOptions options,
                            const Progress& progress) {
+  require(teacher.model == nullptr || teacher.file == nullptr,
+          "finetune: a teacher is a model or a file, not both");
   options.part_tokens = part_tokens_for(device);
   options.run = {{"sequence_length", text.train.length()},
                  {"held_out_windows", text.held_out.size()},
                  {"held_out", fingerprint_of(text.held_out)}};
   std::optional<Transformer> imitated;
-  if (teacher != nullptr) {
-    require_same_vocabulary(checkpoint, *teacher);
-    imitated.emplace(load_model(*teacher, device));
-    require_same_weights(options.group, *teacher);
-    options.run["teacher"] = teacher->folder().string();
+  if (teacher.model != nullptr) {
+    const std::string folder = teacher.model->folder().string();
+    require_same_vocabulary(checkpoint, folder, teacher.model->config().vocabulary);
+    imitated.emplace(load_model(*teacher.model, device));
+    require_same_weights(options.group, *teacher.model);
+    options.run["teacher"] = folder;
+  }
+  if (teacher.file != nullptr) {
+    const TeacherFileHeader& header = teacher.file->header();
+    require_same_vocabulary(checkpoint, teacher.file->name(), header.vocabulary);
+    teacher.file->require_windows(text.train);
+    options.run["taught"] = header.about;
+    options.run["taught"]["top"] = header.top;
   }
   Finetuned tuned = {.model = load_to_train(checkpoint, device), .result = {}};
   require_finite_loss(tuned.model, text.held_out.front());
   checkpoint.require_unchanged();
   const Judge judge = [&](const Transformer& now) {
-    if (teacher != nullptr) teacher->require_unchanged();
+    if (teacher.model != nullptr) teacher.model->require_unchanged();
     return judge_by_loss(now, text.held_out, progress, options.group);
   };
   const Stopwatch whole;
-  tuned.result = finetune(tuned.model, examples_of(text.train, imitated ? &*imitated : nullptr),
-                          options, judge, progress);
+  const TrainingExamples examples = teacher.file != nullptr
+                                        ? examples_of(text.train, *teacher.file)
+                                        : examples_of(text.train, imitated ? &*imitated : nullptr);
+  tuned.result = finetune(tuned.model, examples, options, judge, progress);
   tuned.seconds = whole.seconds();
   require_unchanged_rest(checkpoint, options);
   if (imitated)

@@ -30,15 +30,22 @@ struct Finetuned {
   Transformer model;  // with the weights that are kept
   FinetuneResult result;
   int64_t truncated = 0;  // questions that were trained on, cut to fit the model's context
-  // From its teacher on held-out text, where there is one and no loss is other than finite.
+  // From its teacher on held-out text, where that is a model and no loss is other than finite.
   std::optional<Divergence> divergence = {};
   double seconds = 0;  // of training and judging
 };
 
+// Whom a student learns from: a model, a file of what one says of the text, or nobody.
+struct TextTeacher {
+  const Checkpoint* model = nullptr;
+  const TeacherFile* file = nullptr;
+};
+
 // Next tokens of the text, or with a teacher its distribution of them. The teacher has the tokens
-// of its student: Error otherwise. Options that name no part of the run (part_tokens, run) are
-// filled in. All ranks of options.group; as finetune() for the rest.
-Finetuned finetune_on_text(const Checkpoint& checkpoint, const Checkpoint* teacher,
+// of its student, a file is of the text that is trained on and what follows: Error otherwise.
+// Options that name no part of the run (part_tokens, run) are filled in. All ranks of
+// options.group; as finetune() for the rest.
+Finetuned finetune_on_text(const Checkpoint& checkpoint, const TextTeacher& teacher,
                            const DistillText& text, const Device& device, FinetuneOptions options,
                            const Progress& progress = {});
 

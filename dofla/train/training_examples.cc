@@ -6,6 +6,7 @@
 #include "dofla/model/imitation_gradient.h"
 #include "dofla/model/next_token_gradient.h"
 #include "dofla/train/candidate_gradient.h"
+#include "dofla/train/taught_gradient.h"
 
 namespace dofla {
 namespace {
@@ -20,6 +21,38 @@ std::string fingerprint(const std::vector<EncodedQuestion>& questions) {
     }
   }
   return print.text();
+}
+
+// The mean loss of some windows; the gradients of `share` times it are added.
+using WindowGradient =
+    std::function<double(const Transformer& model, std::span<const int64_t> which,
+                         const Tensor& ids, bool recompute, double share, Gradients& gradients)>;
+
+TrainingExamples examples_of(const WindowSet& windows, const WindowGradient& gradient) {
+  TrainingExamples examples = {static_cast<int64_t>(windows.size()),
+                               {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
+                               {},
+                               {}};
+  const int64_t length = windows.length();
+  const auto ahead = std::make_shared<WindowsAhead>(windows);
+  examples.tokens = [length](std::span<const int64_t> which) { return std::ssize(which) * length; };
+  examples.announce = [ahead](const std::vector<int64_t>& which) { ahead->announce(which); };
+  examples.differentiate = [ahead, length, gradient](
+                               const Transformer& model, std::span<const int64_t> which,
+                               double share, const StepMemory& memory, Gradients& gradients) {
+    const int64_t most = std::max<int64_t>(memory.part_tokens / length, 1);
+    const Tensor all = ahead->take({which.begin(), which.end()});
+    double loss = 0;
+    for (int64_t begin = 0; begin < all.size(0); begin += most) {
+      const Tensor ids = all.slice(begin, std::min(begin + most, all.size(0)));
+      const auto part = which.subspan(static_cast<size_t>(begin), static_cast<size_t>(ids.size(0)));
+      const auto count = static_cast<double>(ids.size(0));
+      const double mean = gradient(model, part, ids, memory.recompute, count * share, gradients);
+      loss += count * mean;
+    }
+    return loss;
+  };
+  return examples;
 }
 
 }  // namespace
@@ -54,33 +87,21 @@ TrainingExamples examples_of(const std::vector<EncodedQuestion>& questions) {
 }
 
 TrainingExamples examples_of(const WindowSet& windows, const Transformer* teacher) {
-  TrainingExamples examples = {static_cast<int64_t>(windows.size()),
-                               {{"windows", windows.size()}, {"text", fingerprint_of(windows)}},
-                               {},
-                               {}};
-  const int64_t length = windows.length();
-  const auto ahead = std::make_shared<WindowsAhead>(windows);
-  examples.tokens = [length](std::span<const int64_t> which) { return std::ssize(which) * length; };
-  examples.announce = [ahead](const std::vector<int64_t>& which) { ahead->announce(which); };
-  examples.differentiate = [ahead, length, teacher](
-                               const Transformer& model, std::span<const int64_t> which,
-                               double share, const StepMemory& memory, Gradients& gradients) {
-    const int64_t most = std::max<int64_t>(memory.part_tokens / length, 1);
-    const Tensor all = ahead->take({which.begin(), which.end()});
-    double loss = 0;
-    for (int64_t begin = 0; begin < all.size(0); begin += most) {
-      const Tensor ids = all.slice(begin, std::min(begin + most, all.size(0)));
-      const auto count = static_cast<double>(ids.size(0));
-      const double mean =
-          teacher == nullptr
-              ? next_token_gradient(model, ids, memory.recompute, gradients, count * share)
-              : imitation_gradient(model, *teacher, ids, memory.recompute, gradients,
-                                   count * share);
-      loss += count * mean;
-    }
-    return loss;
-  };
-  return examples;
+  return examples_of(
+      windows, [teacher](const Transformer& model, std::span<const int64_t>, const Tensor& ids,
+                         bool recompute, double share, Gradients& gradients) {
+        return teacher == nullptr
+                   ? next_token_gradient(model, ids, recompute, gradients, share)
+                   : imitation_gradient(model, *teacher, ids, recompute, gradients, share);
+      });
+}
+
+TrainingExamples examples_of(const WindowSet& windows, const TeacherFile& teacher) {
+  return examples_of(
+      windows, [&teacher](const Transformer& model, std::span<const int64_t> which,
+                          const Tensor& ids, bool recompute, double share, Gradients& gradients) {
+        return taught_gradient(model, teacher.read(which), ids, recompute, gradients, share);
+      });
 }
 
 }  // namespace dofla

@@ -9,6 +9,7 @@
 #include "dofla/data/batches.h"
 #include "dofla/data/tasks/candidate.h"
 #include "dofla/model/transformer.h"
+#include "dofla/train/teacher_file.h"
 
 namespace dofla {
 
@@ -40,8 +41,10 @@ struct TrainingExamples {
 TrainingExamples examples_of(const std::vector<EncodedQuestion>& questions);
 
 // The loss of a window is the mean over its tokens: the cross-entropy of the next one
-// (next_token_gradient.h), or with a teacher the divergence from it (imitation_gradient.h). The
-// teacher must outlive the examples.
+// (next_token_gradient.h), or with a teacher the divergence from it (imitation_gradient.h), or from
+// what a file has of it for these windows (taught_gradient.h). Teacher and file must outlive the
+// examples.
 TrainingExamples examples_of(const WindowSet& windows, const Transformer* teacher = nullptr);
+TrainingExamples examples_of(const WindowSet& windows, const TeacherFile& teacher);
 
 }  // namespace dofla

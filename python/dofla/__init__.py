@@ -17,10 +17,11 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from ._dofla import Error, version as __version__
-from ._functions import compare, distill, dof, estimate, evaluate, finetune, inspect, plan, quantize, sensitivity
+from ._functions import (compare, distill, dof, estimate, evaluate, finetune, inspect, plan, quantize, sensitivity,
+                         teach)
 from ._model import Generation, Model, Token
 from ._results import (Comparison, DegreesOfFreedom, Distillation, Divergence, Estimate, Evaluation, Finetuning,
-                       Inspection, Plan, Quantization, Result, Sensitivity)
+                       Inspection, Plan, Quantization, Result, Sensitivity, Teaching)
 
 
 class TrainingStep(NamedTuple):
@@ -45,7 +46,7 @@ class Progress(NamedTuple):
 
 __all__ = [
     "Comparison", "DegreesOfFreedom", "Distillation", "Divergence", "Error", "Estimate", "Evaluation", "Finetuning",
-    "Generation", "Inspection", "Model", "Plan", "Progress", "Quantization", "Result", "Sensitivity", "Token", "TrainingStep",
-    "__version__", "compare", "distill", "dof", "estimate", "evaluate", "finetune", "inspect", "plan", "quantize",
-    "sensitivity",
+    "Generation", "Inspection", "Model", "Plan", "Progress", "Quantization", "Result", "Sensitivity", "Teaching", "Token",
+    "TrainingStep", "__version__", "compare", "distill", "dof", "estimate", "evaluate", "finetune", "inspect", "plan",
+    "quantize", "sensitivity", "teach",
 ]

@@ -2,7 +2,7 @@
 
 from ._commands import command
 from ._results import (Comparison, DegreesOfFreedom, Distillation, Estimate, Evaluation, Finetuning, Inspection,
-                       Plan, Quantization, Sensitivity)
+                       Plan, Quantization, Sensitivity, Teaching)
 
 
 @command(Inspection)
@@ -54,6 +54,15 @@ def distill():
     'untied'
 
     Ctrl-C finishes the step and keeps the run beside `out`; the same call with resume=True goes on.
+    """
+
+
+@command(Teaching)
+def teach():
+    """
+    >>> said = dofla.teach(folder, data=text, length=32, top=64, out=scratch / "teacher")
+    >>> said.top, 0.5 < said.named < 1
+    (64, True)
     """
 
 

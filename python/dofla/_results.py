@@ -80,6 +80,15 @@ class Estimate(Result):
     stages: list[Result]
 
 
+class Teaching(Result):
+    """What dofla.teach wrote: the share of the probability that the tokens have that are named, and the size."""
+    windows: int
+    length: int
+    top: int
+    named: float
+    bytes: int
+
+
 class DegreesOfFreedom(Result):
     """What dofla.dof measures: layers[s].heads[h].dof."""
     coordinates: str

@@ -119,6 +119,14 @@ TEST_F(FinetuneCli, LearnsFromText) {
   expect_failure(with({"--out", out + "-no", "--train", "features"}), 1, "no features to train");
   expect_failure(with({"--out", out + "-no", "--lora", "1000"}), 1, "rank 1000");
   expect_failure(with({"--out", out + "-no", "--lora", "0"}), 2, "--lora");
+  const std::string file = (scratch.path() / "teacher").string();
+  ASSERT_EQ(run({"teach", model, "--length", "32", "--sequences", "24", "--out", file}).exit_code,
+            0);
+  const Json taught = json(with({"--out", out + "-taught", "--taught", file, "--lr", "0"}));
+  EXPECT_LT(taught["epochs"][0]["loss"], 1e-4);
+  expect_failure(with({"--out", out + "-no", "--taught", file, "--teacher", model}), 2, "--taught");
+  expect_failure({"finetune", model, "--length", "16", "--taught", file, "--out", out + "-no"}, 1,
+                 "windows of 32 tokens, not of 16");
   for (const char* part : {"features", "all"})
     expect_failure(with({"--out", out + "-no", "--lora", "2", "--train", part}), 2,
                    "--lora is of the matrices of attention");

@@ -1,8 +1,11 @@
 // Fine-tuning as a library call; tests/cli/finetune_test.cc has it as a user meets it.
 #include "dofla/pipeline/finetune.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
+#include "dofla/pipeline/teach.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/task_files.h"
@@ -32,32 +35,57 @@ class FinetuneOnText : public testing::Test {
 };
 
 TEST_F(FinetuneOnText, TellsOfTheRunAndTheTeacher) {
-  const Finetuned tuned = finetune_on_text(model, &model, text, {}, still());
+  const Finetuned tuned = finetune_on_text(model, {.model = &model}, text, {}, still());
   ASSERT_TRUE(tuned.divergence);
   EXPECT_LT(tuned.divergence->kl, 1e-5);  // from itself
   EXPECT_EQ(tuned.result.run["teacher"], model.folder().string());
   EXPECT_EQ(tuned.result.run["sequence_length"], 16);
   EXPECT_EQ(tuned.result.run["held_out"], fingerprint_of(text.held_out));
   EXPECT_GT(tuned.seconds, 0);
-  EXPECT_FALSE(finetune_on_text(model, nullptr, text, {}, still()).divergence);
+  EXPECT_FALSE(finetune_on_text(model, {}, text, {}, still()).divergence);
 }
 
 TEST_F(FinetuneOnText, TheFolderHasTheRunAndWhereItComesFrom) {
   const fs::path out = scratch.path() / "tuned";
-  write_finetuned(out, model, finetune_on_text(model, nullptr, text, {}, still()),
+  write_finetuned(out, model, finetune_on_text(model, {}, text, {}, still()),
                   {{"data", {"a.txt"}}});
   const Json about = load_json(out / "config.json")["training"];
   EXPECT_EQ(about["windows"], 4);
   EXPECT_EQ(about["data"], Json::array({"a.txt"}));
   test::expect_error(
-      [&] { write_finetuned(out, model, finetune_on_text(model, nullptr, text, {}, still())); },
+      [&] { write_finetuned(out, model, finetune_on_text(model, {}, text, {}, still())); },
       {"tuned", "exists"});
 }
 
 TEST_F(FinetuneOnText, ATeacherHasTheTokensOfItsStudent) {
   const Checkpoint other(test::fixtures() / "gpt2");
-  test::expect_error([&] { finetune_on_text(model, &other, text, {}, still()); },
+  test::expect_error([&] { finetune_on_text(model, {.model = &other}, text, {}, still()); },
                      {"gpt2", "a vocabulary of", "the tokens of its student"});
+}
+
+TEST_F(FinetuneOnText, AFileStandsForTheTeacher) {
+  const fs::path path = scratch.path() / "teacher";
+  std::vector<TokenIds> all = text.train.all();
+  for (const TokenIds& window : text.held_out) all.push_back(window);
+  const Taught taught = teach(path, model, all, 20);
+  EXPECT_EQ(taught.header.windows, 6);
+  EXPECT_EQ(taught.bytes, static_cast<int64_t>(fs::file_size(path)));
+  EXPECT_GT(taught.named, 20.0 / 512);
+  const TeacherFile file(path);
+  const Finetuned tuned = finetune_on_text(model, {.file = &file}, text, {}, still());
+  EXPECT_LT(std::abs(tuned.result.epoch_loss(0)), 1e-4);  // it says what the student says
+  EXPECT_EQ(tuned.result.run["taught"]["top"], 20);
+  EXPECT_FALSE(tuned.divergence);
+  EXPECT_THROW(finetune_on_text(model, {.model = &model, .file = &file}, text, {}, still()),
+               std::invalid_argument);
+
+  const Checkpoint other(test::fixtures() / "gpt2");
+  test::expect_error([&] { finetune_on_text(other, {.file = &file}, text, {}, still()); },
+                     {"teacher", "a vocabulary of 512"});
+  const DistillText elsewhere = split_held_out(std::vector<TokenIds>(6, TokenIds(16, 5)), 2);
+  test::expect_error([&] { finetune_on_text(model, {.file = &file}, elsewhere, {}, still()); },
+                     {"is of another text"});
+  test::expect_error([&] { teach(path, model, all, 513); }, {"vocabulary of 512"});
 }
 
 TEST_F(FinetuneOnText, QuestionsAreOfTheSplitsThatTasksName) {

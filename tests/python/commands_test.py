@@ -13,7 +13,7 @@ import warnings
 from support import DISTILL, FOLDER, SCRATCH, SHORT, TEXT, dofla, new_path, numpy as np, program
 
 FUNCTIONS = ("inspect", "dof", "plan", "sensitivity", "distill", "finetune", "compare", "evaluate", "quantize",
-             "estimate")
+             "estimate", "teach")
 TIMES = ("seconds", "tokens_per_second", "prefill", "decode", "prefill_seconds", "decode_seconds")
 
 
@@ -90,6 +90,10 @@ class Commands(unittest.TestCase):
     def test_finetune(self):
         tuned = self.same("finetune", self.student, **SHORT, teacher=FOLDER, epochs=1, out=new_path())
         self.assertEqual(len(tuned.epochs), 1)
+
+    def test_teach(self):
+        said = self.same("teach", FOLDER, data=TEXT, length=32, top=16, out=new_path())
+        self.assertEqual(said.top, 16)
 
     def test_quantize(self):
         rounded = self.same("quantize", FOLDER, data=TEXT, length=32, out=new_path())

@@ -21,7 +21,7 @@ class Examples(unittest.TestCase):
         finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
         # In an order in which one takes up what another has left.
         objects = [dofla, dofla.Result, dofla.Model, dofla.Model.generate, dofla.inspect, dofla.dof, dofla.plan,
-                   dofla.sensitivity, dofla.distill, dofla.finetune, dofla.evaluate, dofla.quantize,
+                   dofla.sensitivity, dofla.distill, dofla.teach, dofla.finetune, dofla.evaluate, dofla.quantize,
                    dofla.estimate, dofla.compare]
         functions = [value for value in vars(dofla).values()
                      if inspect.isfunction(value) and value.__module__.startswith("dofla")]

@@ -8,7 +8,7 @@ from options.checks import check, equal, option
 from options.runs import Distilled, Finetuned, ask, plain
 
 COMMANDS = ["", "inspect", "tokenize", "dof", "sensitivity", "plan", "evaluate", "compare",
-            "quantize", "estimate", "generate", "distill", "finetune", "report", "reproduce", "chat", "serve"]
+            "quantize", "estimate", "generate", "distill", "teach", "finetune", "report", "reproduce", "chat", "serve"]
 
 
 @option("", "--help")
@@ -48,8 +48,8 @@ def register_common(command):
     option(command, "--help")(helps)
     if command not in ("chat", "serve"):
         option(command, "--json")(prints_json)
-    if command in ("dof", "sensitivity", "evaluate", "compare", "quantize", "generate", "distill", "finetune",
-                   "reproduce"):
+    if command in ("dof", "sensitivity", "evaluate", "compare", "quantize", "generate", "distill", "teach",
+                   "finetune", "reproduce"):
         option(command, "--device")(device)
 
 
@@ -140,6 +140,11 @@ def distill_windows(instead):
     return about["train_windows"] + 2, about["sequence_length"]
 
 
+def teach_windows(instead):
+    said = ask("teach", **instead)
+    return said["windows"], said["length"]
+
+
 def finetune_windows(instead):
     tuned = Finetuned(**instead)
     return (tuned.said["train_windows"] + tuned.said["held_out_windows"],
@@ -151,4 +156,5 @@ register_text("sensitivity", sensitivity_windows)
 register_text("evaluate", evaluate_windows)
 register_text("quantize", quantize_windows)
 register_text("distill", distill_windows)
+register_text("teach", teach_windows)
 register_text("finetune", finetune_windows)

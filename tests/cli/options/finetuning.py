@@ -2,7 +2,7 @@
 
 from dofla import MODEL, answer, model_tensors, new_path, task_folder
 from options.checks import apart, check, elsewhere, equal, option
-from options.runs import Finetuned, finetuned, student
+from options.runs import Finetuned, ask, finetuned, student
 
 @option("finetune", "--out")
 def _():
@@ -30,6 +30,28 @@ def _():
 def _():
     equal(finetuned(teacher=MODEL).about["teacher"], str(MODEL))
     check(finetuned(teacher=MODEL).said["epochs"][0]["loss"] != finetuned().said["epochs"][0]["loss"])
+
+
+@option("finetune", "--taught")
+def _():
+    # All of the vocabulary: as much as the teacher itself says, but for the rounding on disk.
+    file = new_path()
+    ask("teach", top=512, out=file)
+    taught, imitated = finetuned(taught=file), finetuned(teacher=MODEL)
+    check(abs(taught.said["epochs"][0]["loss"] - imitated.said["epochs"][0]["loss"]) < 1e-4)
+    equal(taught.about["taught"]["top"], 512)
+    fewer = new_path()
+    ask("teach", out=fewer)
+    check(finetuned(taught=fewer).said["epochs"][0]["loss"] < imitated.said["epochs"][0]["loss"])
+
+
+@option("teach", "--top", "--out")
+def _():
+    few, many = new_path(), new_path()
+    said = ask("teach", out=few), ask("teach", top=100, out=many)
+    equal([one["top"] for one in said], [8, 100])
+    equal([one["bytes"] for one in said], [path.stat().st_size for path in (few, many)])
+    check(said[0]["named"] < said[1]["named"] < 1)
 
 
 @option("finetune", "--train")

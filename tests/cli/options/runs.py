@@ -31,6 +31,7 @@ def plain(command, **instead):
         "generate": {"prompt": "The", "max_tokens": 8, "temperature": 1, "seed": 3},
         "distill": {**text, "cost": 4, "steps": 2, "batch": 2, "samples": 32, "held_out": 2,
                     "out": new_path()},
+        "teach": {**text, "top": 8, "out": new_path()},
         # One step on 8 windows.
         "finetune": {**text, "held_out": 2, "epochs": 1, "batch": 8, "lr": 1e-3,
                      "out": new_path()},
