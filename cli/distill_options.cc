@@ -92,9 +92,10 @@ void add_training_options(CLI::App& app, DistillArguments& options) {
   const RecipeOptions kl = {.loss = LossKind::kKl}, l2 = {.loss = LossKind::kL2},
                       dijiang = {.features = FeatureMap::kDijiang};
   add_choice(app, "--loss", recipe.loss,
-             "softmax, l2 and attention-mse train layer by layer; direct trains the whole\n"
-             "model on the next token, kl on the teacher's distribution of it (left out:\n"
-             "softmax, for dijiang direct)");
+             "softmax, l2 and attention-mse (the weights of keys) and output (what attention\n"
+             "gives) train layer by layer; direct trains the whole model on the next token, kl\n"
+             "on the teacher's distribution of it (left out: softmax, beside exact keys output,\n"
+             "for dijiang direct)");
   add_choice(app, "--mask", recipe.mask,
              fmt::format("pairs of query and key in the layerwise losses (left out: {})",
                          name(PairMask::kCausal)));
@@ -152,13 +153,17 @@ DistillOptions make_job(const DistillArguments& options) {
   if (!options.start.empty()) {
     StudentFeatures start = load_student_features(options.start);
     recipe.features = start.features.map;
+    recipe.exact_keys = !start.features.exact.empty();
     job.plan = std::move(start);
   } else if (!options.plan.empty()) {
-    job.plan = load_dimension_plan(options.plan);
+    DimensionPlan plan = load_dimension_plan(options.plan);
+    recipe.exact_keys = !plan.exact.empty();
+    job.plan = std::move(plan);
   } else {
     AllocateOptions allocate = options.allocate;
     allocate.strategy = strategy_of(options);
     if (options.exact.given() && !allocate.cost) allocate.cost = kFeaturesBesideExactKeys;
+    recipe.exact_keys = options.exact.given() || allocate.memory;
     job.plan = allocate;
   }
   if (options.lambda.value() || options.samples) {

@@ -5,6 +5,7 @@
 #include "dofla/checkpoint/fingerprint.h"
 #include "dofla/core/error.h"
 #include "dofla/core/stopwatch.h"
+#include "dofla/distill/calibrate.h"
 #include "dofla/distill/direct_objective.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/shared_batch.h"
@@ -77,11 +78,9 @@ FeatureSet draw_features(const Teacher& teacher, const DistillText& text,
 Objective objective_of(const Checkpoint& checkpoint, const Transformer& teacher,
                        const DistillOptions& options) {
   const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss);
-  return shared_by(
-      options.group,
-      direct != nullptr
-          ? direct_objective(checkpoint, teacher, *direct)
-          : layerwise_objective(teacher, std::get<FeatureLossOptions>(options.recipe.loss)));
+  return shared_by(options.group, direct != nullptr ? direct_objective(checkpoint, teacher, *direct)
+                                                    : layerwise_objective(
+                                                          teacher, layerwise(options.recipe.loss)));
 }
 
 // FeatureSet → trained FeatureSet
@@ -121,6 +120,11 @@ void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const 
   }
   result.train_seconds = whole.seconds();
   result.features = trainer.features();
+  if (options.calibrates())
+    calibrate(
+        teacher.model,
+        windows_after(text.train, train.steps * options.batch, kCalibrationWindows, options.seed),
+        std::span(&result.features, 1), options.group);
   result.history = trainer.history();
 }
 

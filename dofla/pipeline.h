@@ -24,6 +24,9 @@ namespace dofla {
 // Windows at the end of a text that are kept to judge a student by, where nothing else is said.
 inline constexpr int64_t kHeldOut = 16;
 
+// Windows of the training text that choose what features weigh beside exact keys.
+inline constexpr int64_t kCalibrationWindows = 16;
+
 // The coordinates of queries and keys, where nothing else is said.
 inline constexpr Coordinates kCoordinates = Coordinates::kBalanced;
 
@@ -83,6 +86,9 @@ struct DistillOptions {
   bool measures_dof() const;
   bool measures_sensitivity() const;
   bool draws_by_leverage() const;
+  // Whether what trained features weigh beside exact keys is chosen in the end
+  // (distill/calibrate.h). The losses of the whole student have chosen it by what counts more.
+  bool calibrates() const;
 };
 
 // Throws std::invalid_argument on options that contradict each other.

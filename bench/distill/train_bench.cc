@@ -56,9 +56,10 @@ void run(const fs::path& folder) {
                step / forward);
   };
   time_step("direct", direct_objective(checkpoint, teacher));
-  time_step("softmax", layerwise_objective(teacher, {FeatureLossKind::kSoftmax}));
-  time_step("l2", layerwise_objective(teacher, {FeatureLossKind::kL2}));
-  time_step("attention-mse", layerwise_objective(teacher, {FeatureLossKind::kAttentionMse}));
+  time_step("softmax", layerwise_objective(teacher, FeatureLossOptions{FeatureLossKind::kSoftmax}));
+  time_step("l2", layerwise_objective(teacher, FeatureLossOptions{FeatureLossKind::kL2}));
+  time_step("attention-mse",
+            layerwise_objective(teacher, FeatureLossOptions{FeatureLossKind::kAttentionMse}));
   time_inference("softmax", teacher);
   time_inference("linear", make_linear_model(checkpoint, features));
 }

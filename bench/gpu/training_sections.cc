@@ -71,9 +71,9 @@ void layerwise_section(const Workload& work, Figures& figures) {
   const FeatureSet start = random_features(work);
   for (const Loss& loss : kLosses)
     figures.add({.name = loss.figure,
-                 .milliseconds =
-                     step_milliseconds(work, start, layerwise_objective(work.teacher, {loss.kind}),
-                                       {.steps = kSteps, .lr_z = 0.01, .lr_alpha = 0.01}, work.ids),
+                 .milliseconds = step_milliseconds(
+                     work, start, layerwise_objective(work.teacher, FeatureLossOptions{loss.kind}),
+                     {.steps = kSteps, .lr_z = 0.01, .lr_alpha = 0.01}, work.ids),
                  .per = "sample",
                  .operations = layerwise_operations(work)});
 }
@@ -91,7 +91,7 @@ void pairs_section(const Workload& work, Figures& figures) {
   for (const Loss& loss : kLosses)
     figures.add({.name = std::string(loss.figure) + "_pairs",
                  .milliseconds = step_milliseconds(
-                     work, start, layerwise_objective(work.teacher, {loss.kind}),
+                     work, start, layerwise_objective(work.teacher, FeatureLossOptions{loss.kind}),
                      make_recipe({.loss = named<LossKind>(loss.name), .steps = kSteps}).train, ids),
                  .per = "sample",
                  .operations = layerwise_operations(work)});

@@ -1,5 +1,6 @@
-// What features are trained on: one of the layerwise losses over the pairs that a mask keeps, or
-// a loss of the whole student, on the next token or on the teacher's distribution of it.
+// What features are trained on: one of the layerwise losses over the pairs that a mask keeps, the
+// error of a layer's attention output, or a loss of the whole student, on the next token or on the
+// teacher's distribution of it.
 #pragma once
 
 #include <variant>
@@ -16,10 +17,14 @@ struct DirectLoss {
   bool recompute = false;
 };
 
-// A layerwise loss has a mask, a direct one has not: neither can say what has no meaning for it.
-using Loss = std::variant<FeatureLossOptions, DirectLoss>;
+// Σ |out − softmax attention's|², the values included (docs/hybrid.md, "What features learn").
+struct OutputLoss {};
 
-enum class LossKind { kSoftmax, kL2, kAttentionMse, kDirect, kKl };
+// A loss over pairs has a mask, the others have not: none can say what has no meaning for it.
+using LayerwiseLoss = std::variant<FeatureLossOptions, OutputLoss>;
+using Loss = std::variant<FeatureLossOptions, OutputLoss, DirectLoss>;
+
+enum class LossKind { kSoftmax, kL2, kAttentionMse, kOutput, kDirect, kKl };
 
 // Whether a loss is of the whole student, and not layer by layer.
 constexpr bool is_direct(LossKind kind) {
@@ -32,7 +37,9 @@ struct Names<LossKind> {
   static constexpr std::array kAll = {Name{LossKind::kSoftmax, "softmax"},
                                       Name{LossKind::kL2, "l2"},
                                       Name{LossKind::kAttentionMse, "attention-mse"},
-                                      Name{LossKind::kDirect, "direct"}, Name{LossKind::kKl, "kl"}};
+                                      Name{LossKind::kOutput, "output"},
+                                      Name{LossKind::kDirect, "direct"},
+                                      Name{LossKind::kKl, "kl"}};
 };
 
 template <>
@@ -43,5 +50,7 @@ struct Names<PairMask> {
 };
 
 LossKind kind_of(const Loss& loss);
+// Throws std::invalid_argument on a loss of the whole student.
+LayerwiseLoss layerwise(const Loss& loss);
 
 }  // namespace dofla

@@ -1,16 +1,22 @@
 #include "dofla/distill/objective.h"
 
+#include <limits>
+
 #include "dofla/core/error.h"
-#include "dofla/distill/pairs_to_learn.h"
+#include "dofla/distill/layer_lesson.h"
 
 namespace dofla {
 
-Objective layerwise_objective(const Transformer& teacher, const FeatureLossOptions& options) {
+Objective layerwise_objective(const Transformer& teacher, const LayerwiseLoss& loss) {
   Objective objective;
+  // The error of an output cannot run away, and batches in which little leaves have hardly any.
+  if (std::holds_alternative<OutputLoss>(loss))
+    objective.runaway = std::numeric_limits<double>::infinity();
   // The largest pair of a sequence sets the scale of l2: batches differ by far more than tenfold.
-  if (options.kind == FeatureLossKind::kL2) objective.runaway = 100;
-  objective.run = [&teacher, options](const Tensor& ids, const FeatureSet& features,
-                                      const Objective::Take& take) {
+  const auto* pairs = std::get_if<FeatureLossOptions>(&loss);
+  if (pairs != nullptr && pairs->kind == FeatureLossKind::kL2) objective.runaway = 100;
+  objective.run = [&teacher, loss](const Tensor& ids, const FeatureSet& features,
+                                   const Objective::Take& take) {
     require(static_cast<int64_t>(features.layers.size()) == teacher.config().layers,
             "features for {} layers, the teacher has {}", features.layers.size(),
             teacher.config().layers);
@@ -20,8 +26,7 @@ Objective layerwise_objective(const Transformer& teacher, const FeatureLossOptio
       const auto at = static_cast<size_t>(layer);
       const Features& of = features.layers[at];
       if (of.empty()) return;
-      take(layer,
-           feature_loss(pairs_to_learn(q, k, v, exact_keys_of(features.exact, at)), of, options));
+      take(layer, LayerLesson(q, k, v, exact_keys_of(features.exact, at), loss).loss(of));
     };
     teacher.forward(ids, forward);
   };

@@ -4,9 +4,9 @@
 
 #include <functional>
 
+#include "dofla/distill/loss.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/model/transformer.h"
-#include "dofla/ops/feature_loss.h"
 
 namespace dofla {
 
@@ -24,8 +24,8 @@ struct Objective {
   double runaway = 10;
 };
 
-// Every layer learns from the teacher's own queries and keys, all layers in one pass, none waiting
-// for another. The teacher must live as long as the objective.
-Objective layerwise_objective(const Transformer& teacher, const FeatureLossOptions& options);
+// Every layer learns from the teacher's own queries, keys and values, all layers in one pass, none
+// waiting for another. The teacher must live as long as the objective.
+Objective layerwise_objective(const Transformer& teacher, const LayerwiseLoss& loss);
 
 }  // namespace dofla

@@ -37,7 +37,9 @@ void refuse_what_has_no_effect(const RecipeOptions& options) {
 
 LossKind kind_for(const RecipeOptions& options) {
   const bool dijiang = options.features == FeatureMap::kDijiang;
-  return options.loss.value_or(dijiang ? LossKind::kDirect : LossKind::kSoftmax);
+  return options.loss.value_or(dijiang              ? LossKind::kDirect
+                               : options.exact_keys ? LossKind::kOutput
+                                                    : LossKind::kSoftmax);
 }
 
 Loss make_loss(const RecipeOptions& options) {
@@ -49,6 +51,10 @@ Loss make_loss(const RecipeOptions& options) {
   }
   refuse_if(options.recompute, "recompute",
             "only the direct and kl losses run a whole student backward");
+  if (kind == LossKind::kOutput) {
+    refuse_if(options.mask.has_value(), "mask", "the output loss has no pairs to mask");
+    return OutputLoss{};
+  }
   FeatureLossOptions loss = {.kind = FeatureLossKind::kSoftmax,
                              .mask = options.mask.value_or(PairMask::kCausal)};
   if (kind == LossKind::kL2) loss.kind = FeatureLossKind::kL2;
@@ -85,10 +91,11 @@ TrainOptions make_train_options(const RecipeOptions& options) {
 }  // namespace
 
 LossKind kind_of(const Loss& loss) {
-  const auto* layerwise = std::get_if<FeatureLossOptions>(&loss);
-  if (layerwise == nullptr)
-    return std::get<DirectLoss>(loss).imitate ? LossKind::kKl : LossKind::kDirect;
-  switch (layerwise->kind) {
+  if (const auto* direct = std::get_if<DirectLoss>(&loss))
+    return direct->imitate ? LossKind::kKl : LossKind::kDirect;
+  const auto* of_pairs = std::get_if<FeatureLossOptions>(&loss);
+  if (of_pairs == nullptr) return LossKind::kOutput;
+  switch (of_pairs->kind) {
     case FeatureLossKind::kSoftmax:
       return LossKind::kSoftmax;
     case FeatureLossKind::kL2:
@@ -97,6 +104,13 @@ LossKind kind_of(const Loss& loss) {
       break;
   }
   return LossKind::kAttentionMse;
+}
+
+LayerwiseLoss layerwise(const Loss& loss) {
+  require(!std::holds_alternative<DirectLoss>(loss), "the {} loss is of the whole student",
+          name(kind_of(loss)));
+  if (const auto* of_pairs = std::get_if<FeatureLossOptions>(&loss)) return *of_pairs;
+  return OutputLoss{};
 }
 
 Recipe make_recipe(const RecipeOptions& options) {

@@ -12,12 +12,14 @@ namespace dofla {
 
 struct RecipeOptions {
   FeatureMap features = kDefaultFeatureMap;
+  bool exact_keys = false;               // whether there are some beside the features
   std::optional<FeatureInit> init = {};  // of untied and prf; left out: pairs
-  std::optional<LossKind> loss = {};     // left out: softmax, for dijiang direct
-  std::optional<PairMask> mask = {};     // of layerwise losses; left out: causal
-  bool recompute = false;                // of the direct loss
-  std::optional<int64_t> steps = {};     // left out: 400, for performer 0
-  std::optional<double> lr_z = {};       // left out: 0.05, for kl 0.01, for l2 0.002, for dijiang 0
+  // Left out: softmax, beside exact keys output, for dijiang direct.
+  std::optional<LossKind> loss = {};
+  std::optional<PairMask> mask = {};  // of layerwise losses; left out: causal
+  bool recompute = false;             // of the direct loss
+  std::optional<int64_t> steps = {};  // left out: 400, for performer 0
+  std::optional<double> lr_z = {};    // left out: 0.05, for kl 0.01, for l2 0.002, for dijiang 0
   std::optional<double> lr_alpha =
       {};  // of log α; left out: 0.2, for kl 0.1, for l2 and dijiang 0.02
   std::optional<double> lr_norm = {};  // of η, of untied; left out: 0.03, for l2 0.001

@@ -126,8 +126,10 @@ Block Transformer::block(int64_t layer) const {
 
 Tensor Transformer::run(Executor& executor, const ForwardOptions& options) const {
   Tape* tape = options.tape;
-  Tensor x = executor.embed(weights_.token_embedding, weights_.position_embedding);
-  for (int64_t i = 0; i < config_.layers; ++i) {
+  Tensor x = options.x.defined()
+                 ? options.x
+                 : executor.embed(weights_.token_embedding, weights_.position_embedding);
+  for (int64_t i = options.first_block; i < config_.layers; ++i) {
     BlockTape* saved = nullptr;
     if (tape != nullptr) tape->blocks.emplace_back().x = x;
     if (tape != nullptr && !tape->recompute) saved = &tape->blocks.back();
@@ -146,6 +148,8 @@ Tensor Transformer::forward(const Tensor& ids, const ForwardOptions& options) co
           to_string(ids.shape()));
   require(tape == nullptr || (state == nullptr && !options.heads_only),
           "forward: a tape needs a whole pass over whole sequences");
+  require(options.x.defined() ? state == nullptr && tape == nullptr : options.first_block == 0,
+          "forward: to begin within the model needs what its block receives, and no state or tape");
   const int64_t batch = ids.size(0), tokens = ids.size(1);
   const Past past = state == nullptr ? Past{} : state->past(batch, device());
   require(past.most + tokens <= most_tokens(), "{} tokens are more than the model's context of {}",

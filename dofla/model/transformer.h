@@ -29,6 +29,9 @@ struct ForwardOptions {
   Observer observer;             // sees q, k, v of every layer
   bool heads_only = false;       // stop once the observer has seen the last layer: no result
   Tape* tape = nullptr;          // filled for a backward; such a call stands alone
+  // Begin with this block, which receives `x`, a tape's BlockTape::x of the same ids.
+  int64_t first_block = 0;
+  Tensor x = {};
 };
 
 class Transformer {

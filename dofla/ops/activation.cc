@@ -28,4 +28,9 @@ void add(Tensor& x, const Tensor& y) {
   activation_backend(x.device()).add(x, y);
 }
 
+void subtract(float factor, const Tensor& y, Tensor& x) {
+  require_shape(y, x.shape(), "subtract");
+  backend(x.device()).subtract(factor, y, x);
+}
+
 }  // namespace dofla

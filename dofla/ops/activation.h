@@ -12,8 +12,9 @@ void activate(Activation activation, Tensor& x);
 // grad *= activation'(x), with x what the forward received; the shapes are equal.
 void activate_backward(Activation activation, const Tensor& x, Tensor& grad);
 
-void multiply(Tensor& x, const Tensor& y);  // x *= y, element by element
-void add(Tensor& x, const Tensor& y);       // x += y, element by element
+void multiply(Tensor& x, const Tensor& y);                // x *= y, element by element
+void add(Tensor& x, const Tensor& y);                     // x += y, element by element
+void subtract(float factor, const Tensor& y, Tensor& x);  // x = factor · (x − y)
 
 // What a device has to implement; ops/activation.cc checks the arguments and picks the device.
 struct ActivationBackend {
@@ -21,6 +22,7 @@ struct ActivationBackend {
   decltype(&dofla::activate_backward) activate_backward;
   decltype(&dofla::multiply) multiply;
   decltype(&dofla::add) add;
+  decltype(&dofla::subtract) subtract;
 };
 namespace cpu {
 extern const ActivationBackend kActivation;

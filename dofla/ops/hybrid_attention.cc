@@ -4,6 +4,7 @@
 
 #include "dofla/ops/feature_loss.h"
 #include "dofla/ops/heads.h"
+#include "dofla/ops/left_rows.h"
 #include "dofla/ops/row_gather.h"
 
 namespace dofla {
@@ -11,35 +12,6 @@ namespace {
 
 const HybridAttentionBackend& hybrid_attention_backend(const Tensor& x) {
   return x.device().is_cuda() ? cuda::kHybridAttention : cpu::kHybridAttention;
-}
-
-// The first token of every key head that sees keys which have left.
-std::vector<int64_t> first_left(const std::vector<HeadCache>& caches) {
-  std::vector<int64_t> first;
-  first.reserve(caches.size());
-  for (const HeadCache& cache : caches) first.push_back(cache.first_left());
-  return first;
-}
-
-// [1, Hkv, rows]: of every head first, first + 1, … up to `end`, and `after` from there on.
-Tensor rows_from(const std::vector<int64_t>& first, int64_t end, int64_t rows, const Device& device,
-                 int32_t after = -1) {
-  Tensor index({1, std::ssize(first), rows}, DType::kI32);
-  int32_t* to = index.data<int32_t>();
-  for (const int64_t begin : first)
-    for (int64_t r = 0; r < rows; ++r)
-      *to++ = begin + r < end ? static_cast<int32_t>(begin + r) : after;
-  return index.to(device);
-}
-
-// Rows of [B, T, H, D].
-Tensor gather_tokens(const Tensor& rows, const Tensor& index) {
-  const Tensor heads = gather_rows(heads_of_rows(rows, 0, rows.size(1)), index);
-  Tensor out({rows.size(0), index.size(2), rows.size(2), rows.size(3)}, rows.dtype(),
-             rows.device());
-  Tensor to = heads_of_rows(out, 0, out.size(1));
-  copy_heads(heads, to);
-  return out;
 }
 
 // All heads of a cache, or of contiguous rows, as one.
@@ -69,19 +41,24 @@ Tensor joined(const Tensor& cache, const Tensor& fresh, const std::vector<HeadCa
   return gather_rows(all, index.to(fresh.device())).reshape({fresh.size(0), heads, most, width});
 }
 
-// The queries and keys whose pairs are left to the features, in the rows that `queries` names.
-struct Left {
-  Tensor queries;  // [1, Hkv, R] I32
-  Tensor q, k, v;
-};
-Left left_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& order,
-             const std::vector<int64_t>& first) {
-  Left left;
-  left.queries = rows_from(first, q.size(2), order.size(2), q.device());
-  left.q = gather_rows(q, left.queries);
-  left.k = gather_rows(k, order);
-  left.v = gather_rows(v, order);
-  return left;
+// From attention to the keys that are held, on the tape, to that with features for those that have
+// left. `all_k` and `all_v` hold the keys of the cache too.
+void add_left(const Tensor& q, const Tensor& all_k, const Tensor& all_v, const Features& features,
+              const ExactKeys& exact, const std::vector<HeadCache>& caches,
+              LinearAttentionState* state, AttentionTape& tape) {
+  if (features.empty() || tape.order.size(2) == 0) return;
+  const std::vector<int64_t> first = first_left(caches);
+  const Left left = left_of(q, all_k, all_v, tape.order, first);
+  std::vector<int64_t> rows;
+  rows.reserve(caches.size());
+  for (const HeadCache& cache : caches) rows.push_back(cache.times * exact.block);
+  AttentionTape alone;
+  linear_attention(left.q, left.k, left.v, features, state, kLinearAttentionChunk, &alone,
+                   exact.block, rows);
+  tape.left_out = alone.out;
+  tape.left_log_sum = alone.log_sum;
+  hybrid_attention_backend(q).merge(q, tape.left_out, tape.left_log_sum, first, tape.out,
+                                    tape.log_sum);
 }
 
 // T tokens after `past`. Of every head either no key has left yet, or its cache is full: every
@@ -99,20 +76,8 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
   whole.order = evictions.order;
   whole.leaves = evictions.leaves;
   whole.kept = evictions.kept;
-  if (!features.empty() && evictions.order.size(2) > 0) {
-    const std::vector<int64_t> first = first_left(caches);
-    const Left left = left_of(q, all_k, all_v, evictions.order, first);
-    std::vector<int64_t> rows;
-    rows.reserve(caches.size());
-    for (const HeadCache& cache : caches) rows.push_back(cache.times * exact.block);
-    AttentionTape alone;
-    linear_attention(left.q, left.k, left.v, features, state == nullptr ? nullptr : &state->left,
-                     kLinearAttentionChunk, &alone, exact.block, rows);
-    whole.left_out = alone.out;
-    whole.left_log_sum = alone.log_sum;
-    hybrid_attention_backend(q).merge(q, whole.left_out, whole.left_log_sum, first, whole.out,
-                                      whole.log_sum);
-  }
+  add_left(q, all_k, all_v, features, exact, caches, state == nullptr ? nullptr : &state->left,
+           whole);
   if (state != nullptr) {
     const auto keep = [&](const Tensor& all, Tensor& cache) {
       cache.assign(
@@ -125,6 +90,20 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
   Tensor out = whole.out;
   if (tape != nullptr) *tape = std::move(whole);
   return out;
+}
+
+// The gradients of what has left; what the norms of queries add goes to `grad_q`. Undefined where
+// nothing has.
+LinearAttentionGradients left_backward(const Tensor& q, const Left& left, const Features& features,
+                                       const ExactKeys& exact, const std::vector<int64_t>& first,
+                                       const Tensor& grad_out, const AttentionTape& tape,
+                                       Tensor& grad_q) {
+  Tensor log_sum = tape.left_log_sum.clone();
+  hybrid_attention_backend(q).merge_backward(q, tape.left_out, tape.out, tape.log_sum, grad_out,
+                                             first, log_sum, grad_q);
+  return linear_attention_backward(
+      left.q, left.k, left.v, features, gather_tokens(grad_out, left.queries),
+      kLinearAttentionChunk, {gather_tokens(tape.out, left.queries), log_sum}, {}, exact.block);
 }
 
 // Rows `first` to `end` of a log sum [B, H, T], filled up with kPaddedRest: [B, H, rows].
@@ -231,19 +210,40 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q, const Tensor
       exact_attention_backward(q, k, v, exact, evictions, grad_out, tape, buffers);
   LinearAttentionGradients gradients = {own.q, own.k, own.v, zero_gradients(features)};
   if (!tape.left_out.defined()) return gradients;
-  Tensor log_sum = tape.left_log_sum.clone();
   const std::vector<int64_t> first = first_left(head_caches(exact, k.size(1), 0, q.size(2)));
-  hybrid_attention_backend(q).merge_backward(q, tape.left_out, tape.out, tape.log_sum, grad_out,
-                                             first, log_sum, gradients.q);
   const Left left = left_of(q, k, v, tape.order, first);
-  const LinearAttentionGradients of_left = linear_attention_backward(
-      left.q, left.k, left.v, features, gather_tokens(grad_out, left.queries),
-      kLinearAttentionChunk, {gather_tokens(tape.out, left.queries), log_sum}, {}, exact.block);
+  const LinearAttentionGradients of_left =
+      left_backward(q, left, features, exact, first, grad_out, tape, gradients.q);
   add_rows(of_left.q, left.queries, gradients.q);
   add_rows(of_left.k, tape.order, gradients.k);
   add_rows(of_left.v, tape.order, gradients.v);
   gradients.features = of_left.features;
   return gradients;
+}
+
+AttentionTape with_features(const Tensor& q, const Tensor& k, const Tensor& v,
+                            const Features& features, const ExactKeys& exact,
+                            const AttentionTape& held) {
+  require_hybrid(q, k, v, features);
+  require(held.kept.defined() && !held.left_out.defined(),
+          "hybrid attention: features are added to the tape of exact keys alone");
+  AttentionTape tape = held;
+  tape.out = held.out.clone();
+  tape.log_sum = held.log_sum.clone();
+  add_left(q, k, v, features, exact, head_caches(exact, k.size(1), 0, q.size(2)), nullptr, tape);
+  return tape;
+}
+
+FeatureGradients hybrid_feature_gradients(const Tensor& q, const Tensor& k, const Tensor& v,
+                                          const Features& features, const ExactKeys& exact,
+                                          const Tensor& grad_out, const AttentionTape& tape) {
+  require_hybrid(q, k, v, features);
+  if (!tape.left_out.defined()) return zero_gradients(features);
+  const std::vector<int64_t> first = first_left(head_caches(exact, k.size(1), 0, q.size(2)));
+  Tensor unused = contiguous_heads(q).clone();  // the gradient of q, which nobody asks for
+  return left_backward(q, left_of(q, k, v, tape.order, first), features, exact, first, grad_out,
+                       tape, unused)
+      .features;
 }
 
 LeftPairs left_pairs(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact) {

@@ -51,6 +51,22 @@ LinearAttentionGradients hybrid_attention_backward(const Tensor& q,  // [B, H, T
                                                    const AttentionTape& tape,
                                                    const GradientBuffers& buffers = {});
 
+// The two halves of a step that trains features alone. Which keys are held and what they give does
+// not depend on the features: from the tape of a forward without any (Features{}), once for any
+// number of them, to that of the forward with these.
+AttentionTape with_features(const Tensor& q,  // [B, H, T, D]
+                            const Tensor& k,  // [B, Hkv, T, D]
+                            const Tensor& v,  // [B, Hkv, T, D]
+                            const Features& features, const ExactKeys& exact,
+                            const AttentionTape& held);
+// hybrid_attention_backward() as far as it concerns the features.
+FeatureGradients hybrid_feature_gradients(const Tensor& q,  // [B, H, T, D]
+                                          const Tensor& k,  // [B, Hkv, T, D]
+                                          const Tensor& v,  // [B, Hkv, T, D]
+                                          const Features& features, const ExactKeys& exact,
+                                          const Tensor& grad_out,  // [B, T, H, D]
+                                          const AttentionTape& tape);
+
 // What the cache leaves to the features of a layer: the queries that see keys which have left,
 // these keys in the order in which they leave, and what the rows hold beside them. Query i sees the
 // keys j / block ≤ i / block, R is a multiple of the block: rows of a last, incomplete one are left

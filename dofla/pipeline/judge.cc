@@ -29,11 +29,11 @@ std::vector<double> training_floor(const Transformer& teacher, const DistillText
   if (result.history.loss.empty()) return {};
   if (const auto* direct = std::get_if<DirectLoss>(&options.recipe.loss))
     return direct->imitate ? std::vector<double>() : std::vector{result.comparison.teacher_loss};
-  const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
-  if (layerwise->kind != FeatureLossKind::kSoftmax) return {};
+  const auto* of_pairs = std::get_if<FeatureLossOptions>(&options.recipe.loss);
+  if (of_pairs == nullptr || of_pairs->kind != FeatureLossKind::kSoftmax) return {};
   if (!result.features.exact.empty()) return {};  // the loss is of what exact keys leave
   std::vector<double> floor =
-      attention_entropy(teacher, first_windows(text.train, kWindows), layerwise->mask);
+      attention_entropy(teacher, first_windows(text.train, kWindows), of_pairs->mask);
   for (size_t i = 0; i < floor.size(); ++i)
     if (result.features.layers[i].empty()) floor[i] = 0;  // as the loss of such a layer is
   return floor;

@@ -38,8 +38,8 @@ void add_training_settings(const Recipe& recipe, Json& settings) {
     return;
   }
   settings["loss"] = name(kind_of(recipe.loss));
-  if (const auto* layerwise = std::get_if<FeatureLossOptions>(&recipe.loss))
-    settings["mask"] = name(layerwise->mask);
+  if (const auto* of_pairs = std::get_if<FeatureLossOptions>(&recipe.loss))
+    settings["mask"] = name(of_pairs->mask);
   settings["lr_z"] = recipe.train.lr_z;
   settings["lr_alpha"] = recipe.train.lr_alpha;
   if (is_untied(recipe.features)) settings["lr_norm"] = recipe.train.lr_norm;
@@ -85,8 +85,8 @@ void require_sound_exact_keys(const DistillOptions& options) {
   require(takes_init(options.recipe.features),
           "exact keys need features that estimate the kernel: {} and {}, not {}",
           name(FeatureMap::kUntied), name(FeatureMap::kPrf), name(options.recipe.features));
-  const auto* layerwise = std::get_if<FeatureLossOptions>(&options.recipe.loss);
-  require(layerwise == nullptr || layerwise->mask == PairMask::kCausal,
+  const auto* of_pairs = std::get_if<FeatureLossOptions>(&options.recipe.loss);
+  require(of_pairs == nullptr || of_pairs->mask == PairMask::kCausal,
           "mask {} has no meaning beside exact keys: what has left the cache came before",
           name(PairMask::kFull));
 }
@@ -96,6 +96,15 @@ void require_sound_exact_keys(const DistillOptions& options) {
 bool DistillOptions::draws_by_leverage() const {
   return !std::holds_alternative<StudentFeatures>(plan) && takes_init(recipe.features) &&
          recipe.init == FeatureInit::kLeverage;
+}
+
+bool DistillOptions::calibrates() const {
+  const auto* start = std::get_if<StudentFeatures>(&plan);
+  const auto* given = std::get_if<DimensionPlan>(&plan);
+  const bool exact_keys = start != nullptr   ? !start->features.exact.empty()
+                          : given != nullptr ? !given->exact.empty()
+                                             : !exact_keys_asked_for(*this).empty();
+  return exact_keys && !std::holds_alternative<DirectLoss>(recipe.loss);
 }
 
 const AllocateOptions* DistillOptions::allocation() const {
@@ -173,6 +182,7 @@ Json distill_settings(const Checkpoint& checkpoint, const DistillText& text,
   add_training_settings(options.recipe, settings);
   if (const ExactKeys exact = exact_keys_asked_for(options); !exact.empty())
     settings["exact_keys"] = to_json(exact);
+  if (options.calibrates()) settings["calibration_windows"] = kCalibrationWindows;
   if (!options.keep.empty()) settings["keep"] = options.keep;
   if (options.keep_count > 0) settings["keep_count"] = options.keep_count;
   settings.update(options.about);

@@ -7,6 +7,7 @@
 
 #include "dofla/evaluate/next_token.h"
 #include "dofla/linear/hybrid_attention.h"
+#include "dofla/linear/linear_model.h"
 #include "dofla/model/next_token_gradient.h"
 #include "dofla/model/softmax_attention.h"
 #include "dofla/ops/divergence.h"
@@ -84,23 +85,28 @@ Tensor here(const Tensor& tensor) {
   return tensor.to(Device()).to(DType::kF32);
 }
 
-// Σ KL over the tokens of a window that are predicted from these outputs, [1, T, C]. Only attention
-// differs: one model turns both into logits.
-double divergence(const Transformer& model, const Tensor& own, const Tensor& changed,
-                  const Tensor& ids) {  // [1, T]
-  constexpr int64_t kRows = 256;        // logits of so many tokens exist at a time
+// Σ KL over the tokens of a window that are predicted from these outputs, [1, T, C], for every
+// changed one. Only attention differs: one model turns all into logits.
+std::vector<double> divergences(const Transformer& model, const Tensor& own,
+                                const std::vector<Tensor>& changed, const Tensor& ids) {  // [1, T]
+  constexpr int64_t kRows = 256;  // logits of so many tokens exist at a time
   const int64_t tokens = ids.size(1), width = model.config().width;
-  const Tensor a = own.reshape({tokens, width}), b = changed.reshape({tokens, width});
+  const auto logits = [&](const Tensor& out, int64_t begin, int64_t end) {
+    return model.logits(out.reshape({tokens, width}).slice(begin, end));
+  };
   const Tensor targets = ids.reshape({tokens}).slice(1, tokens);
-  double sum = 0;
+  std::vector<double> sums(changed.size(), 0);
   for (int64_t begin = 0; begin + 1 < tokens; begin += kRows) {
     const int64_t end = std::min(begin + kRows, tokens - 1);
-    for (const TokenStatistics& token :
-         token_statistics(model.logits(a.slice(begin, end)), model.logits(b.slice(begin, end)),
-                          targets.slice(begin, end)))
-      sum += token.kl;
+    const Tensor said = logits(own, begin, end);
+    for (size_t i = 0; i < changed.size(); ++i) {
+      if (!changed[i].defined()) continue;
+      for (const TokenStatistics& token :
+           token_statistics(said, logits(changed[i], begin, end), targets.slice(begin, end)))
+        sums[i] += token.kl;
+    }
   }
-  return sum;
+  return sums;
 }
 
 std::vector<double> shares_of(const std::vector<Changes>& heads) {
@@ -126,29 +132,37 @@ double mean_loss(const Transformer& model, const Tensor& ids, const Group& group
 
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
                                          const Tensor& ids, const Group& group) {
-  const Share mine = group.share(ids.size(0));
-  const auto outputs = [&] {
-    std::vector<Tensor> windows;
-    for (int64_t b = mine.begin; b < mine.end; ++b)
-      windows.push_back(teacher.forward(ids.slice(b, b + 1)));
-    return windows;
-  };
-  const std::vector<Tensor> own = outputs();
-  std::vector<double> added(features.layers.size(), 0);
-  for (size_t layer = 0; layer < added.size(); ++layer) {
-    const ExactKeys exact = exact_keys_of(features.exact, layer);
-    if (features.layers[layer].empty() && exact.empty()) continue;
+  const auto with_layer = [&](size_t layer, const auto& measure) {
     const auto at = static_cast<int64_t>(layer);
-    std::unique_ptr<Attention> softmax = teacher.exchange_attention(
-        at, make_attention(teacher.config(), features.layers[layer].to(teacher.device()), exact));
-    const std::vector<Tensor> changed = outputs();
-    for (size_t b = 0; b < own.size(); ++b) {
-      const int64_t at_window = mine.begin + static_cast<int64_t>(b);
-      added[layer] += divergence(teacher, own[b], changed[b], ids.slice(at_window, at_window + 1));
+    std::unique_ptr<Attention> own = teacher.exchange_attention(
+        at, make_attention(teacher.config(), features.layers[layer].to(teacher.device()),
+                           exact_keys_of(features.exact, layer)));
+    measure();
+    teacher.exchange_attention(at, std::move(own));
+  };
+  std::vector<double> added(features.layers.size(), 0);
+  const Share mine = group.share(ids.size(0));
+  for (int64_t b = mine.begin; b < mine.end; ++b) {
+    const Tensor window = ids.slice(b, b + 1);
+    Tape tape = {.recompute = true, .ids = {}, .blocks = {}, .last = {}};  // inputs of blocks
+    ForwardOptions whole;
+    whole.tape = &tape;
+    const Tensor own = teacher.forward(window, whole);
+    std::vector<Tensor> changed(added.size());
+    for (size_t layer = 0; layer < added.size(); ++layer) {
+      if (keeps_softmax(features, layer)) continue;
+      ForwardOptions rest;  // what comes before the layer stays as it is
+      rest.first_block = static_cast<int64_t>(layer);
+      rest.x = tape.blocks[layer].x;
+      with_layer(layer, [&] { changed[layer] = teacher.forward(window, rest); });
     }
-    group.sum(std::span(&added[layer], 1));
-    if (!std::isfinite(added[layer])) mean_loss(teacher, ids);  // names the layer at fault
-    teacher.exchange_attention(at, std::move(softmax));
+    const std::vector<double> sums = divergences(teacher, own, changed, window);
+    for (size_t layer = 0; layer < added.size(); ++layer) added[layer] += sums[layer];
+  }
+  group.sum(added);
+  for (size_t layer = 0; layer < added.size(); ++layer) {
+    if (!std::isfinite(added[layer]))  // names the layer at fault
+      with_layer(layer, [&] { mean_loss(teacher, ids); });
     added[layer] /= static_cast<double>(ids.size(0) * (ids.size(1) - 1));
   }
   return added;

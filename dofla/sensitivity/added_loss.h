@@ -16,9 +16,9 @@ double mean_loss(const Transformer& model, const Tensor& ids,  // [B, T], I64
 
 // What every layer adds to the teacher's loss when it alone has these features and the others keep
 // their softmax attention: as a divergence, which needs far fewer windows than the difference of
-// two losses (docs/sensitivity.md). One forward a layer; 0 for a layer without features. The
-// teacher's attention is exchanged meanwhile and its own again when this returns. Ranks share the
-// windows here and below, and all have the result.
+// two losses (docs/sensitivity.md). One forward a layer, from that layer on; 0 for a layer without
+// features. The teacher's attention is exchanged meanwhile and its own again when this returns.
+// Ranks share the windows here and below, and all have the result.
 std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
                                          const Tensor& ids,  // [B, T], I64
                                          const Group& group = {});

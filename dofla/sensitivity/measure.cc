@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "dofla/core/error.h"
+#include "dofla/distill/calibrate.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distributed/agreement.h"
 #include "dofla/dof/measure.h"
@@ -101,8 +102,7 @@ std::vector<FeatureSet> train_ladder(const Transformer& teacher, const WindowSet
                                      const Progress& progress, const Group& group) {
   std::vector<FeatureSet> sets = draw_features(teacher, text, table, recipe.features);
   if (table.steps == 0) return sets;
-  SideBySide students(teacher, std::move(sets), std::get<FeatureLossOptions>(recipe.loss),
-                      recipe.train, group);
+  SideBySide students(teacher, std::move(sets), layerwise(recipe.loss), recipe.train, group);
   ShuffledBatches batches(text, table.batch, table.seed);
   for (int64_t step = 0; step < table.steps; ++step) {
     students.step(batches.at(step));
@@ -110,6 +110,9 @@ std::vector<FeatureSet> train_ladder(const Transformer& teacher, const WindowSet
   }
   std::vector<FeatureSet> trained;
   for (size_t i = 0; i < students.size(); ++i) trained.push_back(students.trainer(i).features());
+  if (!table.exact.empty())
+    calibrate(teacher, windows_after(text, table.steps * table.batch, kWindows, table.seed),
+              trained, group);
   return trained;
 }
 
@@ -174,7 +177,9 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowS
   table.ladder = options.ladder.empty() ? ladder_around(cost) : options.ladder;
   table.steps = options.steps;
   table.batch = options.batch;
-  const Recipe recipe = make_recipe({.features = options.features, .steps = options.steps});
+  const Recipe recipe = make_recipe({.features = options.features,
+                                     .exact_keys = options.memory || !options.exact.empty(),
+                                     .steps = options.steps});
   table.recipe = to_json(recipe);
   table.windows = options.windows.value_or(std::min(kWindows, available));
   table.seed = options.seed;

@@ -1,7 +1,7 @@
 #include "dofla/sensitivity/side_by_side.h"
 
 #include "dofla/core/error.h"
-#include "dofla/distill/pairs_to_learn.h"
+#include "dofla/distill/layer_lesson.h"
 #include "dofla/distill/shared_batch.h"
 
 namespace dofla {
@@ -9,8 +9,7 @@ namespace dofla {
 // A trainer asks its objective for the losses of a batch. Here all but the last first let the next
 // trainer take its step, so that the steps nest and the last one runs the teacher for all.
 SideBySide::SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts,
-                       const FeatureLossOptions& loss, const TrainOptions& options,
-                       const Group& group)
+                       const LayerwiseLoss& loss, const TrainOptions& options, const Group& group)
     : teacher_(teacher), loss_(loss), group_(group) {
   require(!starts.empty(), "SideBySide: no features");
   for (FeatureSet& start : starts) {
@@ -45,10 +44,11 @@ void SideBySide::run_teacher(const Tensor& ids) const {
   forward.heads_only = true;
   forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
     // All students have the same exact keys.
-    const PairsToLearn pairs = pairs_to_learn(
-        q, k, v, exact_keys_of(waiting_.front().features->exact, static_cast<size_t>(layer)));
+    const LayerLesson lesson(
+        q, k, v, exact_keys_of(waiting_.front().features->exact, static_cast<size_t>(layer)),
+        loss_);
     for_each(layer, [&](const Features& features, const Objective::Take& take) {
-      batch.add(layer, feature_loss(pairs, features, loss_), take);
+      batch.add(layer, lesson.loss(features), take);
     });
   };
   if (batch.rows().defined()) {

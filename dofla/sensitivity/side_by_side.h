@@ -11,8 +11,8 @@ namespace dofla {
 class SideBySide {
  public:
   // The teacher must live as long as this.
-  SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts,
-             const FeatureLossOptions& loss, const TrainOptions& options, const Group& group = {});
+  SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts, const LayerwiseLoss& loss,
+             const TrainOptions& options, const Group& group = {});
   SideBySide(const SideBySide&) = delete;
 
   // One optimizer step of every set on a batch of token ids [B, T], of which all ranks take some.
@@ -31,7 +31,7 @@ class SideBySide {
   void run_teacher(const Tensor& ids) const;
 
   const Transformer& teacher_;
-  FeatureLossOptions loss_;
+  LayerwiseLoss loss_;
   Group group_;
   std::vector<FeatureTrainer> trainers_;
   std::vector<Waiting> waiting_;

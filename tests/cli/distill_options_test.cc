@@ -36,6 +36,8 @@ TEST_F(DistillOptionsCli, RefusesWhatHasNoEffect) {
   refuses({"--features", "performer", "--init", "iid"}, "init has no effect");
   refuses({"--features", "performer", "--lr-alpha", "1"}, "a learning rate has no effect");
   refuses({"--loss", "direct", "--mask", "full"}, "mask has no effect");
+  refuses({"--loss", "output", "--mask", "full"}, "mask has no effect");
+  refuses({"--keys", "24", "--mask", "causal"}, "mask has no effect");
   refuses({"--loss", "l2", "--recompute"}, "recompute has no effect");
   refuses({"--recompute"}, "recompute has no effect");
   refuses({"--power", "2"}, "power has no effect");

@@ -97,7 +97,7 @@ TEST_F(DistillCli, EveryStrategyFeatureMapAndStartRuns) {
     works({"--strategy", "fix", "--init", init, "--steps", "2"});
   works({"--strategy", "fix", "--features", "performer"});
   works({"--strategy", "fix", "--features", "dijiang", "--steps", "2"});
-  for (const char* loss : {"softmax", "l2", "attention-mse", "direct"})
+  for (const char* loss : {"softmax", "l2", "attention-mse", "output", "direct"})
     works({"--strategy", "fix", "--loss", loss, "--steps", "2"});
   works({"--strategy", "fix", "--loss", "direct", "--recompute", "--steps", "2"});
 }

@@ -44,7 +44,14 @@ TEST_F(HybridCli, IsDistilledInspectedComparedAndTrainedFurther) {
                            "left out: a window or a cache alone"})
     EXPECT_THAT(table, HasSubstr(part));
 
+  const auto settings = [](const std::string& folder) {
+    return load_json(fs::path(folder) / "config.json")["linear_attention"];
+  };
+  EXPECT_EQ(settings(out)["loss"], "output");
+  EXPECT_FALSE(settings(out).contains("mask"));
+  EXPECT_EQ(settings(out)["calibration_windows"], 16);
   json(bare({"--start", out, "--loss", "kl", "--steps", "2", "--out", out + "-on"}));
+  EXPECT_FALSE(settings(out + "-on").contains("calibration_windows"));
   EXPECT_EQ(json({"inspect", out + "-on"})["linear_attention"]["exact_keys"], keys);
   json({"finetune", out, "--teacher", model, "--ids", ids(), "--held-out", "2", "--epochs", "1",
         "--batch", "2", "--out", out + "-tuned"});

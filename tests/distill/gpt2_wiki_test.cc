@@ -36,7 +36,8 @@ TEST(Gpt2Wiki, EveryObjectiveStaysFiniteInEveryLayer) {
        {FeatureLossKind::kSoftmax, FeatureLossKind::kL2, FeatureLossKind::kAttentionMse}) {
     TrainOptions options;
     options.steps = 2;
-    FeatureTrainer trainer(init_features(plan, {}), layerwise_objective(teacher, {kind}), options);
+    FeatureTrainer trainer(init_features(plan, {}),
+                           layerwise_objective(teacher, FeatureLossOptions{kind}), options);
     while (trainer.steps_done() < options.steps) trainer.step(ids);
     EXPECT_TRUE(trainer.history().skipped.empty());
     for (const Features& layer : trainer.features().layers) {

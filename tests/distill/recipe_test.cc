@@ -28,6 +28,16 @@ TEST(Recipe, FillsInWhatIsLeftOut) {
   EXPECT_EQ(make_recipe({.features = FeatureMap::kPrf}).train.lr_norm, 0);
 }
 
+TEST(Recipe, BesideExactKeysTheOutputIsLearnt) {
+  EXPECT_EQ(kind_of(make_recipe({.exact_keys = true}).loss), LossKind::kOutput);
+  EXPECT_EQ(kind_of(make_recipe({.exact_keys = true, .loss = LossKind::kSoftmax}).loss),
+            LossKind::kSoftmax);
+  EXPECT_EQ(make_recipe({.exact_keys = true}).train.lr_z, 0.05);
+  expect_refused({.exact_keys = true, .mask = PairMask::kCausal},
+                 "mask has no effect: the output loss has no pairs to mask");
+  EXPECT_THROW(layerwise(make_recipe({.loss = LossKind::kKl}).loss), std::invalid_argument);
+}
+
 TEST(Recipe, L2TakesSmallerSteps) {
   const Recipe recipe = make_recipe({.loss = LossKind::kL2});
   EXPECT_EQ(recipe.train.lr_z, 0.002);

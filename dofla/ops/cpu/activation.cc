@@ -229,10 +229,19 @@ void add(Tensor& x, const Tensor& y) {
   parallel_rows(x.count(), [&](int64_t i) { to[i] += from[i]; });
 }
 
+void subtract(float factor, const Tensor& y, Tensor& x) {
+  float* to = x.data<float>();
+  const float* from = y.data<float>();
+  parallel_rows(x.count(), [&](int64_t i) { to[i] = factor * (to[i] - from[i]); });
+}
+
 }  // namespace
 
-const ActivationBackend kActivation = {
-    .activate = activate, .activate_backward = activate_backward, .multiply = multiply, .add = add};
+const ActivationBackend kActivation = {.activate = activate,
+                                       .activate_backward = activate_backward,
+                                       .multiply = multiply,
+                                       .add = add,
+                                       .subtract = subtract};
 
 }  // namespace dofla::cpu
 #endif

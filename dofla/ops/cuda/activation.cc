@@ -26,9 +26,18 @@ void add(Tensor& x, const Tensor& y) {
   cuda_check(launch_add(element_of(x), x.count(), y.raw(), x.mutable_raw(), stream_of(x)), "add");
 }
 
+void subtract(float factor, const Tensor& y, Tensor& x) {
+  cuda_check(
+      launch_subtract(factor, element_of(x), x.count(), y.raw(), x.mutable_raw(), stream_of(x)),
+      "subtract");
+}
+
 }  // namespace
 
-const ActivationBackend kActivation = {
-    .activate = activate, .activate_backward = activate_backward, .multiply = multiply, .add = add};
+const ActivationBackend kActivation = {.activate = activate,
+                                       .activate_backward = activate_backward,
+                                       .multiply = multiply,
+                                       .add = add,
+                                       .subtract = subtract};
 
 }  // namespace dofla::cuda

@@ -72,6 +72,11 @@ struct Times {
   __device__ float operator()(float x, float y) const { return x * y; }
 };
 
+struct ScaledDifference {
+  float factor;
+  __device__ float operator()(float x, float y) const { return factor * (x - y); }
+};
+
 struct Scale {
   float factor;
   __device__ float operator()(float x, float) const { return factor * x; }
@@ -140,6 +145,11 @@ cudaError_t launch_add(Element element, int64_t count, const void* y, void* x,
 cudaError_t launch_multiply(Element element, int64_t count, const void* y, void* x,
                             cudaStream_t stream) {
   return launch_update(element, count, y, x, Times{}, stream);
+}
+
+cudaError_t launch_subtract(float factor, Element element, int64_t count, const void* y, void* x,
+                            cudaStream_t stream) {
+  return launch_update(element, count, y, x, ScaledDifference{factor}, stream);
 }
 
 cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream) {

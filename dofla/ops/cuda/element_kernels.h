@@ -19,6 +19,9 @@ cudaError_t launch_multiply(Element element, int64_t count, const void* y, void*
                             cudaStream_t stream);
 
 // x *= factor
+// x = factor · (x − y)
+cudaError_t launch_subtract(float factor, Element element, int64_t count, const void* y, void* x,
+                            cudaStream_t stream);
 cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream);
 
 // y = x, rounded to the type of y

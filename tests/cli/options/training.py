@@ -144,12 +144,12 @@ def _():
 
 @option("distill", "--loss")
 def _():
-    names = ["softmax", "l2", "attention-mse", "direct", "kl"]
+    names = ["softmax", "l2", "attention-mse", "output", "direct", "kl"]
     trained = [distilled(loss=name) for name in names]
     equal([one.about["loss"] for one in trained], names)
     # A divergence cannot fall below 0, the loss of the next token not far below the teacher's.
     has_floor = ["the teacher&#39;s loss" in (one.out / "report.html").read_text() for one in trained]
-    equal(has_floor, [False, False, False, True, False])
+    equal(has_floor, [False, False, False, False, True, False])
     check(not any(a.same(b) for a in trained for b in trained if a is not b))
 
 

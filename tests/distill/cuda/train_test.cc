@@ -79,7 +79,7 @@ TEST_F(CudaTraining, BeginsWithTheLossesOfItsTeacher) {
     for (const FeatureSet* set : {&start, &untied})
       for (const FeatureLossKind kind : kKinds) {
         const std::vector<AttentionCase> layers = problems(teacher, ids, *set);
-        FeatureTrainer trainer(set->to(gpu), layerwise_objective(teacher, {kind}),
+        FeatureTrainer trainer(set->to(gpu), layerwise_objective(teacher, FeatureLossOptions{kind}),
                                options_of(kind));
         trainer.step(ids);
         for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -99,9 +99,10 @@ TEST_F(CudaTraining, LearnsAndGivesTheSameBits) {
   const Transformer teacher(checkpoint, gpu);
   for (const FeatureSet* set : {&start, &untied})
     for (const FeatureLossKind kind : kKinds) {
-      FeatureTrainer once(set->clone().to(gpu), layerwise_objective(teacher, {kind}),
-                          options_of(kind));
-      FeatureTrainer again(set->clone().to(gpu), layerwise_objective(teacher, {kind}),
+      FeatureTrainer once(set->clone().to(gpu),
+                          layerwise_objective(teacher, FeatureLossOptions{kind}), options_of(kind));
+      FeatureTrainer again(set->clone().to(gpu),
+                           layerwise_objective(teacher, FeatureLossOptions{kind}),
                            options_of(kind));
       for (int64_t i = 0; i < options_of(kind).steps; ++i) once.step(ids), again.step(ids);
       for (size_t layer = 0; layer < start.layers.size(); ++layer) {
@@ -136,7 +137,8 @@ TEST_F(CudaTraining, AsksForNoMoreMemoryAfterItsFirstStep) {
   const TrainOptions options = {.steps = 5};
   const Transformer teacher(checkpoint, gpu);
   for (const FeatureLossKind kind : kKinds) {
-    FeatureTrainer trainer(start.to(gpu), layerwise_objective(teacher, {kind}), options);
+    FeatureTrainer trainer(start.to(gpu), layerwise_objective(teacher, FeatureLossOptions{kind}),
+                           options);
     expect_no_more_memory([&] { trainer.step(ids); }, fmt::format("loss {}", int(kind)));
   }
   for (const bool recompute : {false, true}) {

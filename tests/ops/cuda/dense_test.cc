@@ -57,6 +57,10 @@ TEST_F(CudaDense, SumsAndProducts) {
   multiply(product, y);
   multiply(gpu_product, y.to(gpu));
   EXPECT_TRUE(test::same_bits(here(gpu_sum), sum));
+  Tensor difference = x.clone(), gpu_difference = x.to(gpu);
+  subtract(0.25f, y, difference);
+  subtract(0.25f, y.to(gpu), gpu_difference);
+  EXPECT_TRUE(test::same_bits(here(gpu_difference), difference));
   EXPECT_TRUE(test::same_bits(here(gpu_product), product));
 }
 

@@ -1,0 +1,38 @@
+// What the features of a layer learn from: its queries, keys and values, and a layerwise loss. Made
+// once for any number of features that have the same exact keys beside them.
+#pragma once
+
+#include "dofla/distill/loss.h"
+#include "dofla/distill/pairs_to_learn.h"
+#include "dofla/ops/attention_tape.h"
+#include "dofla/ops/exact_keys.h"
+
+namespace dofla {
+
+class LayerLesson {
+ public:
+  LayerLesson(const Tensor& q,  // [B, H, T, D]
+              const Tensor& k,  // [B, Hkv, T, D]
+              const Tensor& v,  // [B, Hkv, T, D]
+              const ExactKeys& exact, const LayerwiseLoss& loss);
+
+  FeatureLoss loss(const Features& features) const;
+
+  // Σ |out − softmax attention's|² of every query head, of a lesson with the output loss.
+  std::vector<double> output_errors(const Features& features) const;
+
+ private:
+  AttentionTape attend(const Features& features) const;
+  FeatureLoss output_loss(const Features& features) const;
+
+  LayerwiseLoss loss_;
+  PairsToLearn pairs_;  // of losses over pairs
+
+  // of the output's error
+  Tensor q_, k_, v_;
+  ExactKeys exact_;
+  Tensor wanted_;       // [B, T, H, D]: what softmax attention gives
+  AttentionTape held_;  // of the exact keys alone
+};
+
+}  // namespace dofla
