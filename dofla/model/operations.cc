@@ -55,9 +55,13 @@ double projection_weights(const ModelConfig& config) {
 }
 
 double layer_weights(const ModelConfig& config) {
-  const int64_t output = config.heads * config.head_size * config.width;
   const int64_t mlp = (config.gated_mlp ? 3 : 2) * config.width * config.mlp_width;
-  return projection_weights(config) + static_cast<double>(output + mlp);
+  return attention_weights(config) / static_cast<double>(config.layers) + static_cast<double>(mlp);
+}
+
+double attention_weights(const ModelConfig& config) {
+  const auto output = static_cast<double>(config.heads * config.head_size * config.width);
+  return static_cast<double>(config.layers) * (projection_weights(config) + output);
 }
 
 double head_weights(const ModelConfig& config) {

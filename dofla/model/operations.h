@@ -38,9 +38,11 @@ double feature_loss_operations(const AttentionShape& shape);
 double head_bytes(const AttentionShape& shape, double tensors);
 
 // Weights of the matrices: of a layer's projections to queries, keys and values, of all of a layer,
-// of the output head (which may be the embedding); and all parameters but biases and norms.
+// of the projections around attention in all layers, of the output head (which may be the
+// embedding); and all parameters but biases and norms.
 double projection_weights(const ModelConfig& config);
 double layer_weights(const ModelConfig& config);
+double attention_weights(const ModelConfig& config);
 double head_weights(const ModelConfig& config);
 double matrix_weights(const ModelConfig& config);
 

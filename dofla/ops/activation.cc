@@ -30,7 +30,7 @@ void add(Tensor& x, const Tensor& y) {
 
 void subtract(float factor, const Tensor& y, Tensor& x) {
   require_shape(y, x.shape(), "subtract");
-  backend(x.device()).subtract(factor, y, x);
+  activation_backend(x.device()).subtract(factor, y, x);
 }
 
 }  // namespace dofla

@@ -47,17 +47,24 @@ class Estimate {
 
   StageEstimate finetune_all() const {
     const double student = 3 * student_forward();
-    // Weights in F32 and their BF16 copies, gradients and both moments; and the teacher.
     return stage("finetune --teacher", teacher_seconds() + seconds(student, kBackwardShare),
                  matrix_weights(config_) / kAdamRate,
-                 weights(4 + 2 + 4 + 8) + weights(2) + tape_bytes());
+                 finetuned_bytes(matrix_weights(config_)) + tape_bytes());
+  }
+
+  StageEstimate finetune_attention() const {
+    const double trained = attention_weights(config_);
+    const double student = 2 * student_forward() + 2 * static_cast<double>(length_) * trained;
+    return stage("finetune --teacher --train attention",
+                 teacher_seconds() + seconds(student, kBackwardShare), trained / kAdamRate,
+                 finetuned_bytes(trained) + tape_bytes());
   }
 
   StageEstimate finetune_features() const {
     const double student = 2 * student_forward() + linear_attention_operations(shape_);
     return stage("finetune --teacher --train features",
                  teacher_seconds() + seconds(student, kDirectShare), 0,
-                 2 * weights(2) + tape_bytes());
+                 finetuned_bytes(0) + tape_bytes());
   }
 
  private:
@@ -78,6 +85,12 @@ class Estimate {
   }
 
   double weights(double bytes_each) const { return bytes_each * matrix_weights(config_); }
+
+  // Of weights that learn F32, BF16 copies, gradients and both moments, of the others the copies;
+  // and the teacher.
+  double finetuned_bytes(double trained) const {
+    return (4 + 2 + 4 + 8) * trained + 2 * (matrix_weights(config_) - trained) + weights(2);
+  }
 
   // Numbers of a token that a block works on at once, in BF16: its input, heads, and the inner
   // width of the MLP.
@@ -119,7 +132,7 @@ std::vector<StageEstimate> estimate_stages(const ModelConfig& config,
           options.batch, machine.gpus);
   const Estimate estimate(config, options);
   return {estimate.layerwise(), estimate.kl(), estimate.finetune_all(),
-          estimate.finetune_features()};
+          estimate.finetune_attention(), estimate.finetune_features()};
 }
 
 }  // namespace dofla

@@ -33,9 +33,10 @@ struct StageEstimate {
   double seconds(double tokens) const { return tokens / tokens_per_second; }
 };
 
-// Of distillation layer by layer and by kl, and of fine-tuning beside a teacher with all weights or
-// with features alone. GPUs share the windows of a batch, each with the whole model. Throws
-// std::invalid_argument unless all options are positive and a batch has a window for every GPU.
+// Of distillation layer by layer and by kl, and of fine-tuning beside a teacher: everything, the
+// attention with its projections, or features alone. GPUs share the windows of a batch, each with
+// the whole model. Throws std::invalid_argument unless all options are positive and a batch has a
+// window for every GPU.
 std::vector<StageEstimate> estimate_stages(const ModelConfig& config,
                                            const EstimateOptions& options);
 

@@ -66,6 +66,18 @@ TEST(Estimate, PredictsTheRunsThatWereMeasuredWithinAQuarter) {
   EXPECT_FALSE(stage(kLlama8b, "finetune --teacher").fits({}));
 }
 
+// What learns less needs less of both.
+TEST(Estimate, PartsOfAModelTakeLess) {
+  const StageEstimate all = stage(kLlama8b, "finetune --teacher");
+  const StageEstimate attention = stage(kLlama8b, "finetune --teacher --train attention");
+  const StageEstimate features = stage(kLlama8b, "finetune --teacher --train features");
+  EXPECT_LT(all.tokens_per_second, attention.tokens_per_second);
+  EXPECT_LT(attention.tokens_per_second, features.tokens_per_second);
+  // Weights that learn take 18 bytes, the others 2.
+  EXPECT_NEAR(all.bytes - features.bytes, 16 * matrix_weights(kLlama8b), 1);
+  EXPECT_NEAR(attention.bytes - features.bytes, 16 * attention_weights(kLlama8b), 1);
+}
+
 TEST(Estimate, FollowsTheMachine) {
   const StageEstimate one = stage(kTinyLlama, "distill");
   EstimateOptions options;
