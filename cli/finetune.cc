@@ -61,7 +61,7 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
              real_between(0, 1e3));
   add_number(app, "--feature-rate", arguments.feature_rate,
              "times --lr is the learning rate of a linear model's features\n"
-             "(left out: 1, with --teacher 20)",
+             "(left out: 1, with a teacher 20)",
              "F", real_between(0, 1e6));
   add_number(app, "--weight-decay", job.weight_decay,
              "of matrices, not of norms, biases and features", "W", real_between(0, 1e3))

@@ -11,8 +11,8 @@
 #include "dofla/model/operations.h"
 #include "dofla/pipeline/text.h"
 #include "dofla/plan/allocate.h"
-#include "dofla/train/training_examples.h"
 #include "dofla/train/optimizer.h"
+#include "dofla/train/training_examples.h"
 
 namespace dofla::bench {
 namespace {

@@ -118,7 +118,7 @@ TaskEvaluations evaluate_tasks(const fs::path& model_folder, const TaskSelection
   for (ReadTask& task : tasks) {
     answer(model, tokenizer, selection, progress, task);
     evaluations.questions += std::ssize(task.questions);
-    evaluations.tasks.push_back(std::move(task.evaluation));
+    evaluations.tasks.push_back(task.evaluation);
   }
   evaluations.seconds = whole.seconds();
   checkpoint.require_unchanged();

@@ -98,6 +98,10 @@ class Finetune(Equality):
         text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 2, "--epochs", 1]
         self.equal_training("finetune", MODEL, "--teacher", MODEL, *text, ranks=(3,))
 
+    def test_low_rank_updates(self):
+        text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 5, "--epochs", 1]
+        self.equal_training("finetune", MODEL, "--lora", 2, *text, ranks=(2,))
+
     def test_built_in_model(self):
         text = ["--data", write("wiki.txt", sentences(60)), "--length", 48, "--sequences", 7, "--held-out", 2,
                 "--batch", 3, "--epochs", 1]
