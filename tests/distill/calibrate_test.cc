@@ -7,6 +7,7 @@
 
 #include "dofla/distill/layer_lesson.h"
 #include "dofla/distill/pair_init.h"
+#include "dofla/distill/train.h"
 #include "dofla/plan/allocate.h"
 #include "tests/support/fixtures.h"
 
@@ -110,6 +111,24 @@ TEST_F(Calibration, ShiftsTheWeightsOfEveryHeadAndNothingElse) {
         EXPECT_NEAR(shift(m), first, 1e-4);
     }
   }
+}
+
+// Training on the output alone gets below the keys alone, too.
+TEST_F(Calibration, TheOutputLossFallsBelowThatOfExactKeysAlone) {
+  const FeatureSet first = start(7);
+  FeatureSet none = first.clone();
+  for (Features& layer : none.layers)
+    for (int64_t m = 0; m < layer.total(); ++m) layer.log_alpha.data<float>()[m] = -1000;
+  const Objective objective = layerwise_objective(teacher, OutputLoss{});
+  TrainOptions how;
+  how.steps = 60;
+  how.lr_norm = 0.03;
+  FeatureTrainer trainer(first, objective, how), keys_alone(none, objective, how);
+  for (int64_t i = 0; i < how.steps; ++i) trainer.step(ids);
+  keys_alone.step(ids);
+  for (const size_t layer : {size_t{0}, size_t{3}, size_t{4}})
+    EXPECT_LT(trainer.history().loss.back()[layer], keys_alone.history().loss.front()[layer])
+        << "layer " << layer;
 }
 
 TEST_F(Calibration, ChoosesByWindowsThatTrainingHasNotReadYet) {

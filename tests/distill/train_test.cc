@@ -81,30 +81,6 @@ TEST_F(LayerwiseTraining, EveryObjectiveFalls) {
       }
 }
 
-// Exact keys and features: the error of the output falls below that of the keys alone.
-TEST_F(LayerwiseTraining, TheOutputLossFallsBelowThatOfExactKeysAlone) {
-  const ModelConfig& config = teacher.config();
-  DimensionPlan plan = fixed_plan(identity_of(config), 6, config.kv_heads);
-  plan.exact.assign(static_cast<size_t>(config.layers), {.keys = 24});
-  plan.key_heads = config.kv_heads;
-  PairSampler pairs(plan, 1, 7);
-  teacher.forward(ids.slice(0, 1), {.state = nullptr, .observer = pairs.observer()});
-  const FeatureSet first = pairs.features(FeatureMap::kUntied);
-  FeatureSet none = first.clone();
-  for (Features& layer : none.layers)
-    for (int64_t m = 0; m < layer.total(); ++m) layer.log_alpha.data<float>()[m] = -1000;
-
-  const Objective objective = layerwise_objective(teacher, OutputLoss{});
-  TrainOptions how = options(60);
-  how.lr_norm = 0.03;
-  FeatureTrainer trainer(first, objective, how), keys_alone(none, objective, options(1));
-  for (int64_t i = 0; i < how.steps; ++i) trainer.step(ids);
-  keys_alone.step(ids);
-  for (size_t layer = 0; layer < first.layers.size(); ++layer)
-    EXPECT_LT(trainer.history().loss.back()[layer], keys_alone.history().loss.front()[layer])
-        << "layer " << layer;
-}
-
 // The same gradients at every step, and losses as told.
 Objective scripted(std::vector<double> losses) {
   Objective objective;

@@ -44,7 +44,7 @@ class Equality(unittest.TestCase):
         self.assertEqual([path.name for path in out.parent.glob(out.name + "*")], [out.name])
         return logged(log), said, out
 
-    def equal_training(self, *command, ranks=(2, 3), tolerance=SIX_DIGITS):
+    def equal_training(self, *command, ranks=(2, 3), tolerance=SIX_DIGITS, but=()):
         """On one rank and on several; returns the model of the first of these."""
         steps, said, _ = self.trained(1, *command)
         models = []
@@ -52,7 +52,8 @@ class Equality(unittest.TestCase):
             other_steps, other_said, out = self.trained(count, *command)
             self.same(other_steps, steps, tolerance, but=("seconds", "per_second", "layers"))
             self.same(other_steps, steps, 10 * tolerance)  # a layer's own: Adam enlarges what rounding leaves
-            self.same(other_said, said, tolerance=1e-4, but=("seconds", "per_second", "max", "stderr", "99", "bins"))
+            self.same(other_said, said, tolerance=1e-4,
+                      but=("seconds", "per_second", "max", "stderr", "99", "bins", *but))
             models.append(out)
         return models[0]
 
@@ -77,7 +78,8 @@ class Distill(Equality):
         self.equal_training(*self.COMMAND, "--strategy", "fix", "--batch", 2, ranks=(3,))
 
     def test_exact_keys(self):
-        self.equal_training(*self.COMMAND, "--strategy", "fix", "--keys", 24, ranks=(2,))
+        # Not its features alone: where they weigh nothing beside the keys, their gradient is rounding.
+        self.equal_training(*self.COMMAND, "--strategy", "fix", "--keys", 24, ranks=(2,), but=("controls[1]",))
 
     def test_measured_plans(self):
         small = ["distill", MODEL, *self.COMMAND[1:]]
