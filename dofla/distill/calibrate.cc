@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dofla/distill/layer_lesson.h"
+#include "dofla/distill/layer_target.h"
 
 namespace dofla {
 namespace {
@@ -31,11 +31,11 @@ class ShiftErrors {
       heads_.emplace_back(layer.counts.size() * std::size(kShifts), 0.0);
   }
 
-  void add(size_t layer, const Features& features, const LayerLesson& lesson) {
+  void add(size_t layer, const Features& features, const LayerTarget& target) {
     const auto heads = static_cast<size_t>(features.heads());
     for (size_t s = 0; s < std::size(kShifts); ++s) {
       const std::vector<double> errors =
-          lesson.output_errors(shifted(features, std::vector(heads, kShifts[s])));
+          target.output_errors(shifted(features, std::vector(heads, kShifts[s])));
       for (size_t h = 0; h < errors.size(); ++h)  // query heads that share features lie together
         heads_[layer][h * heads / errors.size() * std::size(kShifts) + s] += errors[h];
     }
@@ -72,8 +72,8 @@ void calibrate(const Transformer& teacher, const Tensor& ids, std::span<FeatureS
   forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
     const auto at = static_cast<size_t>(layer);
     if (!has_weight_to_choose(sets.front(), at)) return;
-    const LayerLesson lesson(q, k, v, exact_keys_of(sets.front().exact, at), OutputLoss{});
-    for (size_t i = 0; i < sets.size(); ++i) errors[i].add(at, sets[i].layers[at], lesson);
+    const LayerTarget target(q, k, v, exact_keys_of(sets.front().exact, at), OutputLoss{});
+    for (size_t i = 0; i < sets.size(); ++i) errors[i].add(at, sets[i].layers[at], target);
   };
   for (int64_t b = mine.begin; b < mine.end; ++b) teacher.forward(ids.slice(b, b + 1), forward);
   for (size_t i = 0; i < sets.size(); ++i) {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "dofla/core/error.h"
-#include "dofla/distill/layer_lesson.h"
+#include "dofla/distill/layer_target.h"
 
 namespace dofla {
 
@@ -26,7 +26,7 @@ Objective layerwise_objective(const Transformer& teacher, const LayerwiseLoss& l
       const auto at = static_cast<size_t>(layer);
       const Features& of = features.layers[at];
       if (of.empty()) return;
-      take(layer, LayerLesson(q, k, v, exact_keys_of(features.exact, at), loss).loss(of));
+      take(layer, LayerTarget(q, k, v, exact_keys_of(features.exact, at), loss).loss(of));
     };
     teacher.forward(ids, forward);
   };

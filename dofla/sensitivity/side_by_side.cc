@@ -1,7 +1,7 @@
 #include "dofla/sensitivity/side_by_side.h"
 
 #include "dofla/core/error.h"
-#include "dofla/distill/layer_lesson.h"
+#include "dofla/distill/layer_target.h"
 #include "dofla/distill/shared_batch.h"
 
 namespace dofla {
@@ -44,11 +44,11 @@ void SideBySide::run_teacher(const Tensor& ids) const {
   forward.heads_only = true;
   forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
     // All students have the same exact keys.
-    const LayerLesson lesson(
+    const LayerTarget target(
         q, k, v, exact_keys_of(waiting_.front().features->exact, static_cast<size_t>(layer)),
         loss_);
     for_each(layer, [&](const Features& features, const Objective::Take& take) {
-      batch.add(layer, lesson.loss(features), take);
+      batch.add(layer, target.loss(features), take);
     });
   };
   if (batch.rows().defined()) {

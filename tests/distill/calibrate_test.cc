@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dofla/distill/layer_lesson.h"
+#include "dofla/distill/layer_target.h"
 #include "dofla/distill/pair_init.h"
 #include "dofla/distill/train.h"
 #include "dofla/plan/allocate.h"
@@ -49,7 +49,7 @@ class Calibration : public testing::Test {
     forward.observer = [&](int64_t at, const Tensor& q, const Tensor& k, const Tensor& v) {
       if (static_cast<size_t>(at) != layer) return;
       const std::vector<double> found =
-          LayerLesson(q, k, v, exact_keys_of(set.exact, layer), OutputLoss{})
+          LayerTarget(q, k, v, exact_keys_of(set.exact, layer), OutputLoss{})
               .output_errors(features);
       for (size_t h = 0; h < found.size(); ++h) sums[h * sums.size() / found.size()] += found[h];
     };

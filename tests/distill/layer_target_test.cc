@@ -1,4 +1,4 @@
-#include "dofla/distill/layer_lesson.h"
+#include "dofla/distill/layer_target.h"
 
 #include <limits>
 
@@ -45,11 +45,11 @@ std::vector<double> errors_of(const AttentionCase& c, const std::vector<double>&
   return sums;
 }
 
-LayerLesson lesson_of(const AttentionCase& c, const ExactKeys& exact) {
+LayerTarget lesson_of(const AttentionCase& c, const ExactKeys& exact) {
   return {c.q_tensor(), c.k_tensor(), c.v_tensor(), exact, OutputLoss{}};
 }
 
-TEST(LayerLesson, TheOutputLossIsTheErrorOfTheOutput) {
+TEST(LayerTarget, TheOutputLossIsTheErrorOfTheOutput) {
   for (const ExactKeys& exact : {kCache, ExactKeys{}})
     for (const bool untied : {false, true}) {
       const AttentionCase c = grouped(untied, 40, 2);
@@ -61,7 +61,7 @@ TEST(LayerLesson, TheOutputLossIsTheErrorOfTheOutput) {
     }
 }
 
-TEST(LayerLesson, GradientsOfTheOutputLossAreSlopes) {
+TEST(LayerTarget, GradientsOfTheOutputLossAreSlopes) {
   for (const ExactKeys& exact : {kCache, ExactKeys{}})
     for (const bool untied : {false, true}) {
       AttentionCase c = grouped(untied, 23, 1);
@@ -88,7 +88,7 @@ TEST(LayerLesson, GradientsOfTheOutputLossAreSlopes) {
 }
 
 // Features whose weights vanish leave the exact keys alone, and learn nothing.
-TEST(LayerLesson, WithoutWeightsTheKeysAreAlone) {
+TEST(LayerTarget, WithoutWeightsTheKeysAreAlone) {
   const AttentionCase c = grouped(true, 40, 2);
   Features none = c.features();
   for (int64_t m = 0; m < none.total(); ++m) none.log_alpha.data<float>()[m] = -1000;
@@ -101,13 +101,13 @@ TEST(LayerLesson, WithoutWeightsTheKeysAreAlone) {
 }
 
 // The mean over windows: ranks that share a batch add up what they find.
-TEST(LayerLesson, WindowsOfABatchCountAlike) {
+TEST(LayerTarget, WindowsOfABatchCountAlike) {
   const AttentionCase c = grouped(true, 40, 2);
   const Tensor q = c.q_tensor(), k = c.k_tensor(), v = c.v_tensor();
   const FeatureLoss both = lesson_of(c, kCache).loss(c.features());
   std::vector<double> sum(static_cast<size_t>(both.grad.z.count()), 0);
   for (int64_t b = 0; b < 2; ++b) {
-    const LayerLesson one(q.slice(b, b + 1), k.slice(b, b + 1), v.slice(b, b + 1), kCache,
+    const LayerTarget one(q.slice(b, b + 1), k.slice(b, b + 1), v.slice(b, b + 1), kCache,
                           OutputLoss{});
     const FeatureLoss found = one.loss(c.features());
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += found.grad.z.data<float>()[i] / 2;
@@ -116,7 +116,7 @@ TEST(LayerLesson, WindowsOfABatchCountAlike) {
 }
 
 // The step that trains features alone is the whole step without what nobody needs, bit by bit.
-TEST(LayerLesson, FeaturesAloneHaveTheGradientsOfTheWholeStep) {
+TEST(LayerTarget, FeaturesAloneHaveTheGradientsOfTheWholeStep) {
   const AttentionCase c = grouped(true, 40, 2);
   const Tensor q = c.q_tensor(), k = c.k_tensor(), v = c.v_tensor();
   const Features features = c.features();

@@ -9,16 +9,16 @@
 
 namespace dofla {
 
-class LayerLesson {
+class LayerTarget {
  public:
-  LayerLesson(const Tensor& q,  // [B, H, T, D]
+  LayerTarget(const Tensor& q,  // [B, H, T, D]
               const Tensor& k,  // [B, Hkv, T, D]
               const Tensor& v,  // [B, Hkv, T, D]
               const ExactKeys& exact, const LayerwiseLoss& loss);
 
   FeatureLoss loss(const Features& features) const;
 
-  // Σ |out − softmax attention's|² of every query head, of a lesson with the output loss.
+  // Σ |out − softmax attention's|² of every query head, of a target with the output loss.
   std::vector<double> output_errors(const Features& features) const;
 
  private:

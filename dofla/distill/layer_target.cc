@@ -1,4 +1,4 @@
-#include "dofla/distill/layer_lesson.h"
+#include "dofla/distill/layer_target.h"
 
 #include "dofla/ops/activation.h"
 #include "dofla/ops/divergence.h"
@@ -6,7 +6,7 @@
 #include "dofla/ops/softmax_attention.h"
 
 namespace dofla {
-LayerLesson::LayerLesson(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
+LayerTarget::LayerTarget(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
                          const LayerwiseLoss& loss)
     : loss_(loss), exact_(exact) {
   if (std::holds_alternative<FeatureLossOptions>(loss)) {
@@ -20,19 +20,19 @@ LayerLesson::LayerLesson(const Tensor& q, const Tensor& k, const Tensor& v, cons
   if (!exact.empty()) hybrid_attention(q, k, v, {}, exact, nullptr, 0, &held_);
 }
 
-FeatureLoss LayerLesson::loss(const Features& features) const {
+FeatureLoss LayerTarget::loss(const Features& features) const {
   const auto* of_pairs = std::get_if<FeatureLossOptions>(&loss_);
   return of_pairs != nullptr ? feature_loss(pairs_, features, *of_pairs) : output_loss(features);
 }
 
-AttentionTape LayerLesson::attend(const Features& features) const {
+AttentionTape LayerTarget::attend(const Features& features) const {
   if (!exact_.empty()) return with_features(q_, k_, v_, features, exact_, held_);
   AttentionTape tape;
   linear_attention(q_, k_, v_, features, nullptr, kLinearAttentionChunk, &tape);
   return tape;
 }
 
-std::vector<double> LayerLesson::output_errors(const Features& features) const {
+std::vector<double> LayerTarget::output_errors(const Features& features) const {
   std::vector<double> errors;
   for (const OutputError& head : head_errors(wanted_, attend(features).out))
     errors.push_back(head.error);
@@ -40,7 +40,7 @@ std::vector<double> LayerLesson::output_errors(const Features& features) const {
 }
 
 // Σ |out − wanted|² / (2 B T), whose gradient by the output is (out − wanted)/(B T).
-FeatureLoss LayerLesson::output_loss(const Features& features) const {
+FeatureLoss LayerTarget::output_loss(const Features& features) const {
   const double rows = static_cast<double>(q_.size(0) * q_.size(2));
   const AttentionTape tape = attend(features);
   const std::vector<OutputError> errors = head_errors(wanted_, tape.out);
