@@ -45,7 +45,7 @@ std::vector<double> errors_of(const AttentionCase& c, const std::vector<double>&
   return sums;
 }
 
-LayerTarget lesson_of(const AttentionCase& c, const ExactKeys& exact) {
+LayerTarget target_of(const AttentionCase& c, const ExactKeys& exact) {
   return {c.q_tensor(), c.k_tensor(), c.v_tensor(), exact, OutputLoss{}};
 }
 
@@ -55,7 +55,7 @@ TEST(LayerTarget, TheOutputLossIsTheErrorOfTheOutput) {
       const AttentionCase c = grouped(untied, 40, 2);
       const std::vector<double> expected =
           errors_of(c, reference::hybrid_attention(c, held_by(c, exact)));
-      const Tensor found = lesson_of(c, exact).loss(c.features()).per_head;
+      const Tensor found = target_of(c, exact).loss(c.features()).per_head;
       for (size_t h = 0; h < expected.size(); ++h)
         EXPECT_NEAR(found.data<double>()[h], expected[h], 1e-5 * expected[h]) << "head " << h;
     }
@@ -71,7 +71,7 @@ TEST(LayerTarget, GradientsOfTheOutputLossAreSlopes) {
         for (const double error : errors_of(c, reference::hybrid_attention(c, held))) sum += error;
         return sum;
       };
-      const FeatureGradients found = lesson_of(c, exact).loss(c.features()).grad;
+      const FeatureGradients found = target_of(c, exact).loss(c.features()).grad;
       const auto compare = [&](const Tensor& actual, std::vector<double>& x, const char* what) {
         const std::vector<double> expected = reference::slopes(x, value);
         const double size = reference::largest(expected);
@@ -92,7 +92,7 @@ TEST(LayerTarget, WithoutWeightsTheKeysAreAlone) {
   const AttentionCase c = grouped(true, 40, 2);
   Features none = c.features();
   for (int64_t m = 0; m < none.total(); ++m) none.log_alpha.data<float>()[m] = -1000;
-  const FeatureLoss found = lesson_of(c, kCache).loss(none);
+  const FeatureLoss found = target_of(c, kCache).loss(none);
   const std::vector<double> expected =
       errors_of(c, reference::hybrid_attention(c, held_by(c, kCache), false));
   for (size_t h = 0; h < expected.size(); ++h)
@@ -104,7 +104,7 @@ TEST(LayerTarget, WithoutWeightsTheKeysAreAlone) {
 TEST(LayerTarget, WindowsOfABatchCountAlike) {
   const AttentionCase c = grouped(true, 40, 2);
   const Tensor q = c.q_tensor(), k = c.k_tensor(), v = c.v_tensor();
-  const FeatureLoss both = lesson_of(c, kCache).loss(c.features());
+  const FeatureLoss both = target_of(c, kCache).loss(c.features());
   std::vector<double> sum(static_cast<size_t>(both.grad.z.count()), 0);
   for (int64_t b = 0; b < 2; ++b) {
     const LayerTarget one(q.slice(b, b + 1), k.slice(b, b + 1), v.slice(b, b + 1), kCache,
