@@ -92,8 +92,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Features&
   return out;
 }
 
-// The gradients of what has left; what the norms of queries add goes to `grad_q`. Undefined where
-// nothing has.
+// The gradients of what has left, some keys; what the norms of queries add goes to `grad_q`.
 LinearAttentionGradients left_backward(const Tensor& q, const Left& left, const Features& features,
                                        const ExactKeys& exact, const std::vector<int64_t>& first,
                                        const Tensor& grad_out, const AttentionTape& tape,
