@@ -16,7 +16,7 @@ target_compile_definitions(dofla_commands PRIVATE
   DOFLA_INSTALLED_ASSETS="${CMAKE_INSTALL_FULL_DATADIR}/dofla")
 # See cmake/unity.cmake; the headers of the parser alone take seconds in every unit.
 if(DOFLA_UNITY)
-  set_target_properties(dofla_commands PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(dofla_commands PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
 endif()
 
 # The binary. It holds the library, so that it runs from wherever it is put.

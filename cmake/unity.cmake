@@ -8,7 +8,8 @@ set(DOFLA_UNITS
     "checkpoint=dofla/checkpoint,dofla/checkpoint/tokenizer"
     "measure=dofla/dof,dofla/plan,dofla/features,dofla/sensitivity"
     "learn=dofla/distill,dofla/train,dofla/linear,dofla/generate"
-    "judge=dofla/evaluate,dofla/fidelity")
+    "judge=dofla/evaluate,dofla/fidelity"
+    "show=dofla/report,dofla/reproduce")
 
 # The unit of a folder: the one above, or its own.
 function(unit_of_folder folder result)

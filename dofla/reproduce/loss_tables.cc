@@ -16,7 +16,7 @@ std::optional<double> gap_closed(double loss, const std::optional<double>& perfo
   return (*performer - loss) / (*performer - *teacher);
 }
 
-std::string percent(double share) {
+std::string percent_of_gap(double share) {
   const double value = std::round(100 * share);
   return fmt::format("{}{:.0f} %", value < 0 ? "−" : "", std::abs(value));
 }
@@ -62,15 +62,16 @@ TableCell loss_cell(const std::vector<double>& losses, const Ends& ends) {
   const auto loss = mean_spread(losses);
   TableCell cell = spread_cell(loss, 3);
   const auto share = loss ? gap_closed(loss->mean, ends.performer, ends.teacher) : std::nullopt;
-  if (share) cell.aside += fmt::format("{}({})", cell.aside.empty() ? "" : " ", percent(*share));
+  if (share)
+    cell.aside += fmt::format("{}({})", cell.aside.empty() ? "" : " ", percent_of_gap(*share));
   return cell;
 }
 
 TableCell published_cell(const std::optional<double>& loss) {
   TableCell cell = number_cell(loss, 4);
   if (loss)
-    cell.aside = fmt::format(
-        "({})", percent(*gap_closed(*loss, published_ends().performer, published_ends().teacher)));
+    cell.aside = fmt::format("({})", percent_of_gap(*gap_closed(*loss, published_ends().performer,
+                                                                published_ends().teacher)));
   return cell;
 }
 
