@@ -6,6 +6,7 @@
 #include "dofla/ops/softmax_attention.h"
 
 namespace dofla {
+
 LayerTarget::LayerTarget(const Tensor& q, const Tensor& k, const Tensor& v, const ExactKeys& exact,
                          const LayerwiseLoss& loss)
     : loss_(loss), exact_(exact) {
