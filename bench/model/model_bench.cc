@@ -5,6 +5,7 @@
 #include "bench/support/bench_model.h"
 #include "bench/support/measure.h"
 #include "dofla/model/transformer.h"
+#include "dofla/ops/cpu/tile_products.h"
 #include "dofla/ops/cross_entropy.h"
 
 namespace dofla::bench {
@@ -19,6 +20,14 @@ std::vector<Tensor> matrices(const Weights& weights) {
       if (linear->weight.defined()) all.push_back(linear->weight);
   }
   return all;
+}
+
+// Floating-point operations a second of a large dense layer with weights of bf16.
+double dense_rate() {
+  constexpr int64_t n = 2048, rows = 1024;
+  const Linear linear = {.weight = Tensor::zeros({n, n}, DType::kBF16), .bias = {}};
+  const Tensor x = Tensor::zeros({rows, n});
+  return 2.0 * n * n * rows / best_seconds(20, [&] { matmul(x, linear); });
 }
 
 void run(const fs::path& folder) {
@@ -46,6 +55,7 @@ void run(const fs::path& folder) {
   const int64_t peak = peak_bytes();
   const double forward_seconds = best_seconds(5, forward);
   const double rate = sgemm_rate();
+  const double dense = dense_rate();
   const double products = 2.0 * static_cast<double>(elements * tokens);
   const double scores = 2.0 * static_cast<double>(config.layers * config.heads * config.head_size *
                                                   tokens * (tokens + 1));
@@ -63,6 +73,8 @@ void run(const fs::path& folder) {
 
   fmt::print("model                 {}\n", folder.filename().string());
   fmt::print("sgemm                 {:8.1f} GFLOP/s on {} threads\n", rate / 1e9, thread_count());
+  fmt::print("dense layers          {:8.1f} GFLOP/s, {:.2f} x sgemm: {}\n", dense / 1e9,
+             dense / rate, cpu::has_tile_products() ? "tiles of bf16" : "no tiles of bf16");
   fmt::print("forward 1x{:<5}       {:8.1f} GFLOP/s, {:.0f} % of sgemm ({:.0f} ms)\n", tokens,
              achieved / 1e9, 100 * achieved / rate, 1e3 * forward_seconds);
   fmt::print("read bandwidth        {:8.1f} GB/s\n", bandwidth / 1e9);

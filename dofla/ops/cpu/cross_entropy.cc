@@ -15,33 +15,44 @@ namespace {
 // All logits that exist at a time: 64 MiB.
 constexpr int64_t kLogits = int64_t{1} << 24;
 
-void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
-  const int64_t rows = x.size(0), panels = panel_count(head), outputs = head.outputs();
-  const int64_t* target = targets.data<int64_t>();
+// Losses of the rows [first, first + count); panel_lse is a workspace.
+void cross_entropy_of_rows(const Tensor& x, int64_t first, int64_t count, const Linear& head,
+                           const int64_t* target, std::vector<float>& panel_lse, float* loss) {
+  const int64_t outputs = head.outputs(), most = panel_outputs();
+  const int64_t panels = (outputs + most - 1) / most;
   const float* bias = head.bias.defined() ? std::as_const(head.bias).data<float>() : nullptr;
+  const PanelRows rows(x, first, count);
   // Every panel leaves one log-sum-exp a row; they are merged in order, whichever thread computed
   // them.
-  std::vector<float> panel_lse(static_cast<size_t>(rows * panels));
-  std::vector<float> target_logit(static_cast<size_t>(rows));
+  panel_lse.resize(static_cast<size_t>(count * panels));
+  std::vector<float> target_logit(static_cast<size_t>(count));
   parallel_for(panels, [&](int64_t i) {
-    thread_local std::vector<float> widened, logits;
-    const int64_t begin = i * kPanelOutputs, end = std::min(outputs, begin + kPanelOutputs);
+    thread_local PanelWorkspace workspace;
+    thread_local std::vector<float> logits;
+    const int64_t begin = i * most, end = std::min(outputs, begin + most);
     const int64_t width = end - begin;
-    logits.resize(static_cast<size_t>(rows * width));
-    multiply_panel(x, head, begin, end, 0, widened, logits.data(), width);
-    for (int64_t r = 0; r < rows; ++r) {
+    logits.resize(static_cast<size_t>(count * width));
+    rows.multiply(head, begin, end, false, workspace, logits.data(), width);
+    for (int64_t r = 0; r < count; ++r) {
       float* row = logits.data() + r * width;
       if (bias != nullptr)
         for (int64_t n = 0; n < width; ++n) row[n] += bias[begin + n];
-      if (target[r] >= begin && target[r] < end)
-        target_logit[static_cast<size_t>(r)] = row[target[r] - begin];
+      if (target[first + r] >= begin && target[first + r] < end)
+        target_logit[static_cast<size_t>(r)] = row[target[first + r] - begin];
       panel_lse[static_cast<size_t>(r * panels + i)] = log_sum_exp(row, width);
     }
   });
-  for (int64_t r = 0; r < rows; ++r) {
-    const float lse = log_sum_exp(panel_lse.data() + r * panels, panels);
-    loss.data<float>()[r] = lse - target_logit[static_cast<size_t>(r)];
-  }
+  for (int64_t r = 0; r < count; ++r)
+    loss[first + r] =
+        log_sum_exp(panel_lse.data() + r * panels, panels) - target_logit[static_cast<size_t>(r)];
+}
+
+void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
+  const int64_t rows = x.size(0), at_once = panel_rows_at_once(x);
+  std::vector<float> panel_lse;
+  for (int64_t first = 0; first < rows; first += at_once)
+    cross_entropy_of_rows(x, first, std::min(at_once, rows - first), head, targets.data<int64_t>(),
+                          panel_lse, loss.data<float>());
 }
 
 // Replaces a row of logits by grad_loss · (softmax − the target's unit vector); returns the loss.

@@ -8,6 +8,7 @@
 #include "dofla/core/parallel.h"
 #include "dofla/ops/cpu/scaled_products.h"
 #include "dofla/ops/cpu/sgemm.h"
+#include "dofla/ops/cpu/tile_products.h"
 #include "dofla/ops/cpu/vector_rows.h"
 #include "dofla/ops/cpu/weight_panels.h"
 #include "dofla/ops/cpu/weight_rows.h"
@@ -85,13 +86,48 @@ void multiply_many_rows_input_major(const Tensor& x, const Linear& linear, Tenso
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kTileColumns = 512;
 
-// to += aᵀ b for a [R, rows] and b [R, columns].
-void add_transposed_product(const Tensor& a, const Tensor& b, float* to) {
-  const int64_t rows = a.size(1), columns = b.size(1);
+// Calls multiply(i, j) for the first row and column of every such part.
+template <class Multiply>
+void for_each_part(int64_t rows, int64_t columns, const Multiply& multiply) {
   const int64_t across = ceil_divide(columns, kTileColumns);
   parallel_for(ceil_divide(rows, kTileRows) * across, [&](int64_t task) {
+    multiply(task / across * kTileRows, task % across * kTileColumns);
+  });
+}
+
+// to += aᵀ b for a [R, rows] and b [R, columns], with tiles of some of the R at a time.
+void add_transposed_tiles(const Tensor& a, const Tensor& b, float* to) {
+  constexpr int64_t kInner = 512, kBand = TileMatrix::kBand;
+  thread_local TileMatrix left_tiles, right_tiles;
+  TileMatrix &left = left_tiles, &right = right_tiles;  // of this thread, for all of its loops
+  const int64_t rows = a.size(1), columns = b.size(1);
+  for (int64_t first = 0; first < a.size(0); first += kInner) {
+    const int64_t inner = std::min(kInner, a.size(0) - first);
+    const auto some = [&](const Tensor& x) {
+      return TileSource{.data = x.data<float>() + first * x.size(1),
+                        .rows = x.size(1),
+                        .inner = inner,
+                        .row_step = 1,
+                        .inner_step = x.size(1)};
+    };
+    left.reset(TileSide::kLeft, some(a));
+    right.reset(TileSide::kRight, some(b));
+    fill_bands(left);
+    fill_bands(right);
+    for_each_part(rows, columns, [&](int64_t i, int64_t j) {
+      multiply_tiles(left, {i / kBand, std::min((i + kTileRows) / kBand, left.bands())}, right,
+                     {j / kBand, std::min((j + kTileColumns) / kBand, right.bands())}, true, to,
+                     columns);
+    });
+  }
+}
+
+// to += aᵀ b for a [R, rows] and b [R, columns].
+void add_transposed_product(const Tensor& a, const Tensor& b, float* to) {
+  if (has_tile_products() && a.size(0) >= TileMatrix::kBand) return add_transposed_tiles(a, b, to);
+  const int64_t rows = a.size(1), columns = b.size(1);
+  for_each_part(rows, columns, [&](int64_t i, int64_t j) {
     const SingleThreaded alone;
-    const int64_t i = task / across * kTileRows, j = task % across * kTileColumns;
     sgemm({.transpose_a = true, .beta = 1}, std::min(kTileRows, rows - i),
           std::min(kTileColumns, columns - j), a.size(0), a.data<float>() + i, rows,
           b.data<float>() + j, columns, to + i * columns + j, columns);
@@ -120,12 +156,17 @@ void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
   if (x.size(0) <= kManyRows)
     return linear.weight.is_scaled() ? add_scaled_product(x, linear, y)
                                      : add_product_of_floats(x, linear, y);
-  const int64_t outputs = linear.outputs();
-  parallel_for(panel_count(linear), [&](int64_t i) {
-    thread_local std::vector<float> widened;
-    const int64_t begin = i * kPanelOutputs, end = std::min(outputs, begin + kPanelOutputs);
-    multiply_panel(x, linear, begin, end, 1, widened, y.data<float>() + begin, outputs);
-  });
+  const int64_t rows = x.size(0), outputs = linear.outputs(), at_once = panel_rows_at_once(x);
+  const int64_t width = fair_panel_outputs(outputs);
+  for (int64_t first = 0; first < rows; first += at_once) {
+    const PanelRows some(x, first, std::min(at_once, rows - first));
+    parallel_for(ceil_divide(outputs, width), [&](int64_t i) {
+      thread_local PanelWorkspace workspace;
+      const int64_t begin = i * width, end = std::min(outputs, begin + width);
+      some.multiply(linear, begin, end, true, workspace, y.data<float>() + first * outputs + begin,
+                    outputs);
+    });
+  }
 }
 
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {

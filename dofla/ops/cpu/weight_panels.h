@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "dofla/ops/cpu/tile_products.h"
 #include "dofla/ops/matmul.h"
 
 namespace dofla::cpu {
@@ -15,17 +16,39 @@ struct MatrixPart {
 };
 void widen(const Tensor& matrix, const MatrixPart& part, float* to);
 
-// A panel is a range of outputs: small enough that its widened weights stay in a core's cache
-// while the rows of x pass by, large enough that sgemm runs at its full rate.
-constexpr int64_t kPanelOutputs = 192;
+// A panel is a range of outputs: small enough that its weights stay in a core's cache while the
+// rows of x pass by, large enough that products run at their full rate. So many outputs it has at
+// most.
+int64_t panel_outputs();
+// Of a whole layer, whose panels are shared by all cores, so many. Tiles give an output the same
+// bits in any panel; with them every core gets as much as the others.
+int64_t fair_panel_outputs(int64_t outputs);
 
-inline int64_t panel_count(const Linear& linear) {
-  return (linear.outputs() + kPanelOutputs - 1) / kPanelOutputs;
-}
+// What a thread needs to multiply with a panel: its weights as floats or as tiles.
+struct PanelWorkspace {
+  std::vector<float> widened;
+  TileMatrix tiles;
+};
 
-// y = x W + beta · y for the outputs [begin, end), without bias; rows of y are y_stride apart.
-// `widened` is a workspace for weights of 16 and 8 bits.
-void multiply_panel(const Tensor& x, const Linear& linear, int64_t begin, int64_t end, float beta,
-                    std::vector<float>& widened, float* y, int64_t y_stride);
+// Rows of activations that meet one panel after another: where the processor has tile products, as
+// tiles, which all cores make together when it is constructed. There is one at a time in a thread,
+// whose memory it leaves to the next.
+class PanelRows {
+ public:
+  PanelRows(const Tensor& x, int64_t first, int64_t count);  // x [R, K], some of its rows
+
+  // y = x W, or y += x W, for the outputs [begin, end), without bias, on the calling thread; rows
+  // of y are y_stride apart.
+  void multiply(const Linear& linear, int64_t begin, int64_t end, bool add,
+                PanelWorkspace& workspace, float* y, int64_t y_stride) const;
+
+ private:
+  const float* x_;
+  int64_t count_;
+  const TileMatrix* tiles_ = nullptr;
+};
+
+// So many rows at a time are enough for the full rate, and their tiles take little memory.
+int64_t panel_rows_at_once(const Tensor& x);
 
 }  // namespace dofla::cpu
