@@ -39,13 +39,18 @@ Teacher in_coordinates(const Checkpoint& checkpoint, const Transformer& original
 }
 
 FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& text,
-                               const DistillOptions& options, const DimensionPlan& plan) {
+                               const DistillOptions& options, const DimensionPlan& plan,
+                               const Progress& progress) {
   const Recipe& recipe = options.recipe;
   const std::vector<TokenIds> sequences = first_windows(text.train, options.sequences);
   const auto observe = [&](const Observer& observer) {
-    for (const TokenIds& sequence : sequences)
+    int64_t done = 0;
+    for (const TokenIds& sequence : sequences) {
       teacher.forward(to_tensor(sequence),
                       {.state = nullptr, .observer = observer, .heads_only = true});
+      report(options.group, progress,
+             {"first features", ++done, std::ssize(sequences), "sequences"});
+    }
   };
   if (takes_init(recipe.features) && recipe.init == FeatureInit::kPairs) {
     PairSampler pairs(plan, static_cast<int64_t>(sequences.size()), options.seed);
@@ -67,10 +72,11 @@ FeatureSet draw_in_coordinates(const Transformer& teacher, const DistillText& te
 
 // DimensionPlan → FeatureSet, not yet trained
 FeatureSet draw_features(const Teacher& teacher, const DistillText& text,
-                         const DistillOptions& options, const DimensionPlan& plan) {
+                         const DistillOptions& options, const DimensionPlan& plan,
+                         const Progress& progress) {
   if (const auto* start = std::get_if<StudentFeatures>(&options.plan))
     return start->features.clone();
-  FeatureSet features = draw_in_coordinates(teacher.model, text, options, plan);
+  FeatureSet features = draw_in_coordinates(teacher.model, text, options, plan, progress);
   features.coordinates = teacher.coordinates;
   return features;
 }
@@ -87,8 +93,9 @@ Objective objective_of(const Checkpoint& checkpoint, const Transformer& teacher,
 void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const DistillText& text,
                     const DistillOptions& options, const Progress& progress, Distilled& result) {
   const TrainOptions& train = options.recipe.train;
-  FeatureTrainer trainer(draw_features(teacher, text, options, result.plan).to(options.device),
-                         objective_of(checkpoint, teacher.model, options), train);
+  FeatureTrainer trainer(
+      draw_features(teacher, text, options, result.plan, progress).to(options.device),
+      objective_of(checkpoint, teacher.model, options), train);
   if (options.resume) trainer.restore(options.checkpoint, result.settings);
   if (!options.group.alone())
     require_same(options.group, "features", fingerprint_of(to_tensors(trainer.features())));
@@ -124,7 +131,7 @@ void train_features(const Checkpoint& checkpoint, const Teacher& teacher, const 
     calibrate(
         teacher.model,
         windows_after(text.train, train.steps * options.batch, kCalibrationWindows, options.seed),
-        std::span(&result.features, 1), options.group);
+        std::span(&result.features, 1), progress, options.group);
   result.history = trainer.history();
 }
 
@@ -189,7 +196,7 @@ double measure_step_seconds(const Checkpoint& checkpoint, const DistillText& tex
   Distilled untrained;
   const DistillOptions fixed = without_measuring(original.config(), options);
   make_plan(teacher.checkpoint, teacher.model, text, fixed, {}, untrained);
-  FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan).to(options.device),
+  FeatureTrainer trainer(draw_features(teacher, text, fixed, untrained.plan, {}).to(options.device),
                          objective_of(checkpoint, teacher.model, options), options.recipe.train);
   ShuffledBatches batches(text.train, options.batch, options.seed);
   trainer.step(batches.at(0));  // the first one also pays for reading the weights

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dofla/distill/layer_target.h"
+#include "dofla/distributed/agreement.h"
 
 namespace dofla {
 namespace {
@@ -64,7 +65,7 @@ Tensor windows_after(const WindowSet& text, int64_t read, int64_t count, uint64_
 }
 
 void calibrate(const Transformer& teacher, const Tensor& ids, std::span<FeatureSet> sets,
-               const Group& group) {
+               const Progress& progress, const Group& group) {
   std::vector<ShiftErrors> errors(sets.begin(), sets.end());
   const Share mine = group.share(ids.size(0));
   ForwardOptions forward;
@@ -75,7 +76,11 @@ void calibrate(const Transformer& teacher, const Tensor& ids, std::span<FeatureS
     const LayerTarget target(q, k, v, exact_keys_of(sets.front().exact, at), OutputLoss{});
     for (size_t i = 0; i < sets.size(); ++i) errors[i].add(at, sets[i].layers[at], target);
   };
-  for (int64_t b = mine.begin; b < mine.end; ++b) teacher.forward(ids.slice(b, b + 1), forward);
+  const Progress pace = at_own_pace(group, progress);
+  for (int64_t b = mine.begin; b < mine.end; ++b) {
+    teacher.forward(ids.slice(b, b + 1), forward);
+    report(pace, {"weigh features", b + 1 - mine.begin, ids.size(0), "windows"});
+  }
   for (size_t i = 0; i < sets.size(); ++i) {
     errors[i].sum(group);
     for (size_t layer = 0; layer < sets[i].layers.size(); ++layer)

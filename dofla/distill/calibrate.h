@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
 #include "dofla/distributed/group.h"
 #include "dofla/features/feature_set.h"
@@ -24,6 +25,6 @@ Tensor windows_after(const WindowSet& text, int64_t read, int64_t count, uint64_
 // once for all. Layers without exact keys or without features stay as they are. Ranks share the
 // windows, and all have the result.
 void calibrate(const Transformer& teacher, const Tensor& ids,  // [B, T], I64
-               std::span<FeatureSet> sets, const Group& group = {});
+               std::span<FeatureSet> sets, const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

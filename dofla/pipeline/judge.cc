@@ -1,6 +1,7 @@
 #include "dofla/pipeline/judge.h"
 
 #include "dofla/distill/attention_entropy.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/fidelity/compare.h"
 #include "dofla/sensitivity/added_loss.h"
 
@@ -9,14 +10,19 @@ namespace {
 
 // What every layer of the student adds to the loss by itself.
 std::vector<double> realised_loss(Transformer& teacher, const DistillText& text,
-                                  const Distilled& result, const Group& group) {
+                                  const Distilled& result, const Progress& progress,
+                                  const Group& group) {
   std::vector<double> added(result.features.layers.size(), 0);
   const Share own = group.share(std::ssize(text.held_out));
+  const Progress pace = at_own_pace(group, progress);
   for (int64_t i = own.begin; i < own.end; ++i) {
-    const std::vector<double> one = loss_added_by_layers(
-        teacher, result.features, to_tensor(text.held_out[static_cast<size_t>(i)]));
+    const std::vector<double> one =
+        loss_added_by_layers(teacher, {result.features},
+                             to_tensor(text.held_out[static_cast<size_t>(i)]))
+            .front();
     for (size_t layer = 0; layer < added.size(); ++layer)
       added[layer] += one[layer] / static_cast<double>(text.held_out.size());
+    report(pace, {"loss added by layers", i + 1 - own.begin, std::ssize(text.held_out), "windows"});
   }
   group.sum(added);
   return added;
@@ -53,7 +59,8 @@ void judge(const Transformer& original, Transformer& teacher, Transformer& stude
   result.controls = evaluate_controls(student, teacher, result.features, each_of(text.held_out),
                                       tokens, progress, options.group);
   result.floor = training_floor(original, text, options, result);
-  if (result.sensitivity) result.added = realised_loss(teacher, text, result, options.group);
+  if (result.sensitivity)
+    result.added = realised_loss(teacher, text, result, progress, options.group);
 }
 
 }  // namespace dofla

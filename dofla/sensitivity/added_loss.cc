@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "dofla/distributed/agreement.h"
 #include "dofla/evaluate/next_token.h"
 #include "dofla/linear/hybrid_attention.h"
 #include "dofla/linear/linear_model.h"
@@ -81,6 +82,25 @@ void sum_changes(const Group& group, std::vector<std::vector<std::vector<Changes
   each([&](double& sum) { sum = *next++; });
 }
 
+// While it lives, one layer of the teacher has these features.
+class ExchangedLayer {
+ public:
+  ExchangedLayer(Transformer& teacher, const FeatureSet& features, size_t layer)
+      : teacher_(teacher), layer_(static_cast<int64_t>(layer)) {
+    own_ = teacher.exchange_attention(
+        layer_, make_attention(teacher.config(), features.layers[layer].to(teacher.device()),
+                               exact_keys_of(features.exact, layer)));
+  }
+  ~ExchangedLayer() { teacher_.exchange_attention(layer_, std::move(own_)); }
+  ExchangedLayer(const ExchangedLayer&) = delete;
+  ExchangedLayer& operator=(const ExchangedLayer&) = delete;
+
+ private:
+  Transformer& teacher_;
+  int64_t layer_;
+  std::unique_ptr<Attention> own_;
+};
+
 Tensor here(const Tensor& tensor) {
   return tensor.to(Device()).to(DType::kF32);
 }
@@ -130,47 +150,58 @@ double mean_loss(const Transformer& model, const Tensor& ids, const Group& group
   return evaluate_next_token(model, each_of(windows), 0, {}, group).loss;
 }
 
-std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
-                                         const Tensor& ids, const Group& group) {
-  const auto with_layer = [&](size_t layer, const auto& measure) {
-    const auto at = static_cast<int64_t>(layer);
-    std::unique_ptr<Attention> own = teacher.exchange_attention(
-        at, make_attention(teacher.config(), features.layers[layer].to(teacher.device()),
-                           exact_keys_of(features.exact, layer)));
-    measure();
-    teacher.exchange_attention(at, std::move(own));
-  };
-  std::vector<double> added(features.layers.size(), 0);
+std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
+                                                      const std::vector<FeatureSet>& sets,
+                                                      const Tensor& ids, std::string_view stage,
+                                                      const Progress& progress,
+                                                      const Group& group) {
+  const auto layers = static_cast<size_t>(teacher.config().layers);
+  std::vector<std::vector<double>> added(sets.size(), std::vector<double>(layers, 0));
   const Share mine = group.share(ids.size(0));
+  const Progress pace = at_own_pace(group, progress);
+  const int64_t total = ids.size(0) * std::ssize(sets) * teacher.config().layers;
+  int64_t done = 0;
   for (int64_t b = mine.begin; b < mine.end; ++b) {
     const Tensor window = ids.slice(b, b + 1);
     Tape tape = {.recompute = true, .ids = {}, .blocks = {}, .last = {}};  // inputs of blocks
     ForwardOptions whole;
     whole.tape = &tape;
     const Tensor own = teacher.forward(window, whole);
-    std::vector<Tensor> changed(added.size());
-    for (size_t layer = 0; layer < added.size(); ++layer) {
-      if (keeps_softmax(features, layer)) continue;
-      ForwardOptions rest;  // what comes before the layer stays as it is
-      rest.first_block = static_cast<int64_t>(layer);
-      rest.x = tape.blocks[layer].x;
-      with_layer(layer, [&] { changed[layer] = teacher.forward(window, rest); });
+    for (size_t set = 0; set < sets.size(); ++set) {
+      std::vector<Tensor> changed(layers);
+      for (size_t layer = 0; layer < layers; ++layer) {
+        if (!keeps_softmax(sets[set], layer)) {
+          ForwardOptions rest;  // what comes before the layer stays as it is
+          rest.first_block = static_cast<int64_t>(layer);
+          rest.x = tape.blocks[layer].x;
+          const ExchangedLayer exchanged(teacher, sets[set], layer);
+          changed[layer] = teacher.forward(window, rest);
+        }
+        report(pace, {stage, ++done, total, "layers"});
+      }
+      const std::vector<double> sums = divergences(teacher, own, changed, window);
+      for (size_t layer = 0; layer < layers; ++layer) added[set][layer] += sums[layer];
     }
-    const std::vector<double> sums = divergences(teacher, own, changed, window);
-    for (size_t layer = 0; layer < added.size(); ++layer) added[layer] += sums[layer];
   }
-  group.sum(added);
-  for (size_t layer = 0; layer < added.size(); ++layer) {
-    if (!std::isfinite(added[layer]))  // names the layer at fault
-      with_layer(layer, [&] { mean_loss(teacher, ids); });
-    added[layer] /= static_cast<double>(ids.size(0) * (ids.size(1) - 1));
+  report(group, progress, {stage, total, total, "layers"});
+  for (size_t set = 0; set < sets.size(); ++set) {
+    group.sum(added[set]);
+    for (size_t layer = 0; layer < layers; ++layer) {
+      if (!std::isfinite(added[set][layer])) {  // names the layer at fault
+        const ExchangedLayer exchanged(teacher, sets[set], layer);
+        mean_loss(teacher, ids);
+      }
+      added[set][layer] /= static_cast<double>(ids.size(0) * (ids.size(1) - 1));
+    }
   }
   return added;
 }
 
 std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
                                                           const std::vector<FeatureSet>& sets,
-                                                          const Tensor& ids, const Group& group) {
+                                                          const Tensor& ids,
+                                                          const Progress& progress,
+                                                          const Group& group) {
   const int64_t layers = teacher.config().layers;
   std::vector<std::unique_ptr<Attention>> own;
   std::vector<std::vector<std::vector<Changes>>> changes(static_cast<size_t>(layers));
@@ -195,8 +226,11 @@ std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
   }
   Gradients none;  // of weights and features: only what passes through the attention is wanted
   const Share mine = group.share(ids.size(0));
-  for (int64_t b = mine.begin; b < mine.end; ++b)
+  const Progress pace = at_own_pace(group, progress);
+  for (int64_t b = mine.begin; b < mine.end; ++b) {
     next_token_gradient(teacher, ids.slice(b, b + 1), true, none);
+    report(pace, {"shares of heads", b + 1 - mine.begin, ids.size(0), "windows"});
+  }
   sum_changes(group, changes);
 
   std::vector<std::vector<std::vector<double>>> shares;

@@ -2,8 +2,10 @@
 // layer (docs/sensitivity.md).
 #pragma once
 
+#include <string_view>
 #include <vector>
 
+#include "dofla/core/progress.h"
 #include "dofla/distributed/group.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/model/transformer.h"
@@ -15,13 +17,17 @@ double mean_loss(const Transformer& model, const Tensor& ids,  // [B, T], I64
                  const Group& group = {});
 
 // What every layer adds to the teacher's loss when it alone has these features and the others keep
-// their softmax attention: as a divergence, which needs far fewer windows than the difference of
-// two losses (docs/sensitivity.md). One forward a layer, from that layer on; 0 for a layer without
-// features. The teacher's attention is exchanged meanwhile and its own again when this returns.
-// Ranks share the windows here and below, and all have the result.
-std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet& features,
-                                         const Tensor& ids,  // [B, T], I64
-                                         const Group& group = {});
+// their softmax attention, for every set: as a divergence, which needs far fewer windows than the
+// difference of two losses (docs/sensitivity.md). One forward a layer and set, from that layer on;
+// 0 for a layer without features. The teacher's attention is exchanged meanwhile and its own again
+// when this returns. `stage` is what progress is told of. Ranks share the windows here and below,
+// and all have the result.
+std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
+                                                      const std::vector<FeatureSet>& sets,
+                                                      const Tensor& ids,  // [B, T], I64
+                                                      std::string_view stage = "loss added",
+                                                      const Progress& progress = {},
+                                                      const Group& group = {});  // [sets, layers]
 
 // What every head contributes to that of its layer, for several sets of features at once: shares,
 // [layers, heads, sets], that add up to 1 over the heads of a layer. One forward and backward of
@@ -30,6 +36,7 @@ std::vector<double> loss_added_by_layers(Transformer& teacher, const FeatureSet&
 std::vector<std::vector<std::vector<double>>> head_shares(Transformer& teacher,
                                                           const std::vector<FeatureSet>& sets,
                                                           const Tensor& ids,  // [B, T], I64
+                                                          const Progress& progress = {},
                                                           const Group& group = {});
 
 }  // namespace dofla

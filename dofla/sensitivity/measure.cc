@@ -65,7 +65,8 @@ Tensor first_windows(const WindowSet& text, int64_t count) {
 // Features of every M of the ladder at pairs that attend to each other, as distill draws them; the
 // teacher runs once for all.
 std::vector<FeatureSet> draw_features(const Transformer& teacher, const WindowSet& text,
-                                      const SensitivityTable& table, FeatureMap map) {
+                                      const SensitivityTable& table, FeatureMap map,
+                                      const Progress& progress, const Group& group) {
   const int64_t sequences = std::min(kDofSequences, static_cast<int64_t>(text.size()));
   std::vector<PairSampler> samplers;
   for (const int64_t M : table.ladder) {
@@ -80,8 +81,10 @@ std::vector<FeatureSet> draw_features(const Transformer& teacher, const WindowSe
     const PairsToLearn pairs = pairs_to_learn(q, k, v, table.exact);
     for (PairSampler& sampler : samplers) sampler.offer(layer, pairs);
   };
-  for (int64_t i = 0; i < sequences; ++i)
+  for (int64_t i = 0; i < sequences; ++i) {
     teacher.forward(to_tensor(text[static_cast<size_t>(i)]), forward);
+    report(group, progress, {"first features", i + 1, sequences, "sequences"});
+  }
   std::vector<FeatureSet> sets;
   sets.reserve(samplers.size());
   for (const PairSampler& sampler : samplers)
@@ -100,7 +103,8 @@ Json to_json(const Recipe& recipe) {
 std::vector<FeatureSet> train_ladder(const Transformer& teacher, const WindowSet& text,
                                      const Recipe& recipe, const SensitivityTable& table,
                                      const Progress& progress, const Group& group) {
-  std::vector<FeatureSet> sets = draw_features(teacher, text, table, recipe.features);
+  std::vector<FeatureSet> sets =
+      draw_features(teacher, text, table, recipe.features, progress, group);
   if (table.steps == 0) return sets;
   SideBySide students(teacher, std::move(sets), layerwise(recipe.loss), recipe.train, group);
   ShuffledBatches batches(text, table.batch, table.seed);
@@ -112,7 +116,7 @@ std::vector<FeatureSet> train_ladder(const Transformer& teacher, const WindowSet
   for (size_t i = 0; i < students.size(); ++i) trained.push_back(students.trainer(i).features());
   if (!table.exact.empty())
     calibrate(teacher, windows_after(text, table.steps * table.batch, kWindows, table.seed),
-              trained, group);
+              trained, progress, group);
   return trained;
 }
 
@@ -126,22 +130,24 @@ std::vector<std::vector<SensitivityTable::Curve>> times(
   return shares;
 }
 
+// [sets, layers] as a curve a layer.
+std::vector<SensitivityTable::Curve> turned(const std::vector<std::vector<double>>& sets) {
+  std::vector<SensitivityTable::Curve> layers(sets.front().size());
+  for (const std::vector<double>& set : sets)
+    for (size_t layer = 0; layer < layers.size(); ++layer) layers[layer].push_back(set[layer]);
+  return layers;
+}
+
 // What every layer and key head adds with caches of exact keys and without features.
 void measure_keys(Transformer& teacher, const Tensor& ids, const Progress& progress,
                   const Group& group, SensitivityTable& table) {
   if (table.key_ladder.empty()) return;
-  const auto layers = static_cast<size_t>(table.model.layers);
-  table.keys.resize(layers);
   std::vector<FeatureSet> caches;
-  for (const int64_t keys : table.key_ladder) {
+  for (const int64_t keys : table.key_ladder)
     caches.push_back(exact_keys_alone(table.model.layers, table.exact.with_keys(keys)));
-    const std::vector<double> added = loss_added_by_layers(teacher, caches.back(), ids, group);
-    for (size_t s = 0; s < layers; ++s) table.keys[s].push_back(added[s]);
-    report(group, progress,
-           {"loss added without features", std::ssize(caches), std::ssize(table.key_ladder),
-            "caches"});
-  }
-  table.key_shares = times(head_shares(teacher, caches, ids, group), table.keys);
+  table.keys = turned(
+      loss_added_by_layers(teacher, caches, ids, "loss added without features", progress, group));
+  table.key_shares = times(head_shares(teacher, caches, ids, progress, group), table.keys);
 }
 
 }  // namespace
@@ -203,14 +209,8 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowS
   table.teacher_loss = mean_loss(teacher, ids, group);
   measure_keys(teacher, ids, progress, group, table);
   const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress, group);
-  table.layers.resize(static_cast<size_t>(config.layers));
-  int64_t done = 0;
-  for (const FeatureSet& set : sets) {
-    const std::vector<double> added = loss_added_by_layers(teacher, set, ids, group);
-    for (size_t s = 0; s < added.size(); ++s) table.layers[s].push_back(added[s]);
-    report(group, progress, {"loss added", ++done, static_cast<int64_t>(sets.size()), "students"});
-  }
-  table.heads = times(head_shares(teacher, sets, ids, group), table.layers);
+  table.layers = turned(loss_added_by_layers(teacher, sets, ids, "loss added", progress, group));
+  table.heads = times(head_shares(teacher, sets, ids, progress, group), table.layers);
   return table;
 }
 

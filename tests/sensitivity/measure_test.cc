@@ -106,7 +106,7 @@ TEST_F(Sensitivity, OfALayerIsThatOfAModelWithOnlyThatLayerLinear) {
   const Transformer alone(checkpoint);
   FeatureSet set = features(5);
   set.layers[2] = {};
-  const std::vector<double> added = loss_added_by_layers(teacher, set, batch(text));
+  const std::vector<double> added = loss_added_by_layers(teacher, {set}, batch(text)).front();
   for (size_t layer = 0; layer < set.layers.size(); ++layer) {
     FeatureSet only = set.clone();
     for (size_t other = 0; other < set.layers.size(); ++other)
