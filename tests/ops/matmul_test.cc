@@ -107,7 +107,7 @@ TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
       }
 }
 
-// More rows than that go through sgemm, with the factors in the widened weights; fewer are rounded
+// More rows than that meet widened weights, which have the factors in them; fewer are rounded
 // to 16 bits.
 TEST(Matmul, ScaledWeightsAreTheirProductsWithTheirFactors) {
   Random random(12);
@@ -129,6 +129,34 @@ TEST(Matmul, ScaledWeightsAreTheirProductsWithTheirFactors) {
                         float_tolerance + (few == rows ? 0 : rounding),
                         fmt::format("{} rows, inputs first {}", few, input_major));
   }
+}
+
+// More inputs than a part of the activations has, and more rows than a part of so many inputs.
+TEST(Matmul, LargeProductsAreMadeOfParts) {
+  Random random(13);
+  const int64_t inputs = 8205, outputs = 35, rows = 350;
+  const Tensor x = test::normal_tensor({rows, inputs}, random);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8})
+    for (const bool input_major : {false, true}) {
+      const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
+      const Linear linear = {
+          .weight = as_type(test::normal_tensor(shape, random), dtype, input_major),
+          .input_major = input_major,
+          .bias = test::normal_tensor({outputs}, random)};
+      const auto weight = output_rows(linear);
+      const double tolerance =
+          test::product_tolerance(inputs, test::largest(x), test::largest(linear.weight));
+      const Tensor y = matmul(x, linear);
+      for (int64_t r = 0; r < rows; r += 29)
+        for (int64_t n = 0; n < outputs; ++n) {
+          double sum = linear.bias.data<float>()[n];
+          for (int64_t k = 0; k < inputs; ++k)
+            sum += weight[static_cast<size_t>(n)][static_cast<size_t>(k)] *
+                   x.data<float>()[r * inputs + k];
+          ASSERT_NEAR(y.data<float>()[r * outputs + n], sum, tolerance)
+              << name(dtype) << ' ' << input_major << " row " << r << " output " << n;
+        }
+    }
 }
 
 TEST(MatmulBackward, GradientOfXForEveryTypeAndLayout) {

@@ -21,7 +21,7 @@ void cross_entropy_of_rows(const Tensor& x, int64_t first, int64_t count, const 
   const int64_t outputs = head.outputs(), most = panel_outputs();
   const int64_t panels = (outputs + most - 1) / most;
   const float* bias = head.bias.defined() ? std::as_const(head.bias).data<float>() : nullptr;
-  const PanelRows rows(x, first, count);
+  const PanelRows rows(x, {.row = first, .rows = count, .columns = x.size(1)});
   // Every panel leaves one log-sum-exp a row; they are merged in order, whichever thread computed
   // them.
   panel_lse.resize(static_cast<size_t>(count * panels));
@@ -48,7 +48,7 @@ void cross_entropy_of_rows(const Tensor& x, int64_t first, int64_t count, const 
 }
 
 void cross_entropy(const Tensor& x, const Linear& head, const Tensor& targets, Tensor& loss) {
-  const int64_t rows = x.size(0), at_once = panel_rows_at_once(x);
+  const int64_t rows = x.size(0), at_once = panel_parts(x).rows;
   std::vector<float> panel_lse;
   for (int64_t first = 0; first < rows; first += at_once)
     cross_entropy_of_rows(x, first, std::min(at_once, rows - first), head, targets.data<int64_t>(),

@@ -156,17 +156,21 @@ void matmul(const Tensor& x, const Linear& linear, Tensor& y) {
   if (x.size(0) <= kManyRows)
     return linear.weight.is_scaled() ? add_scaled_product(x, linear, y)
                                      : add_product_of_floats(x, linear, y);
-  const int64_t rows = x.size(0), outputs = linear.outputs(), at_once = panel_rows_at_once(x);
-  const int64_t width = fair_panel_outputs(outputs);
-  for (int64_t first = 0; first < rows; first += at_once) {
-    const PanelRows some(x, first, std::min(at_once, rows - first));
-    parallel_for(ceil_divide(outputs, width), [&](int64_t i) {
-      thread_local PanelWorkspace workspace;
-      const int64_t begin = i * width, end = std::min(outputs, begin + width);
-      some.multiply(linear, begin, end, true, workspace, y.data<float>() + first * outputs + begin,
-                    outputs);
-    });
-  }
+  const int64_t outputs = linear.outputs(), width = fair_panel_outputs(outputs);
+  const PanelParts parts = panel_parts(x);
+  for (int64_t row = 0; row < x.size(0); row += parts.rows)
+    for (int64_t input = 0; input < x.size(1); input += parts.inputs) {
+      const PanelRows some(x, {.row = row,
+                               .rows = std::min(parts.rows, x.size(0) - row),
+                               .column = input,
+                               .columns = std::min(parts.inputs, x.size(1) - input)});
+      parallel_for(ceil_divide(outputs, width), [&](int64_t i) {
+        thread_local PanelWorkspace workspace;
+        const int64_t begin = i * width, end = std::min(outputs, begin + width);
+        some.multiply(linear, begin, end, true, workspace, y.data<float>() + row * outputs + begin,
+                      outputs);
+      });
+    }
 }
 
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {

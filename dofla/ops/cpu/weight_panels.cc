@@ -55,48 +55,50 @@ int64_t fair_panel_outputs(int64_t outputs) {
          TileMatrix::kBand;
 }
 
-int64_t panel_rows_at_once(const Tensor& x) {
-  if (!has_tile_products()) return x.size(0);
-  constexpr int64_t kMemory = int64_t{16} << 20, kBytes = 6, kLeast = 256;  // three parts of bf16
-  return std::clamp(kMemory / (kBytes * x.size(1)), std::min(kLeast, x.size(0)), x.size(0));
+PanelParts panel_parts(const Tensor& x) {
+  if (!has_tile_products()) return {x.size(0), x.size(1)};
+  constexpr int64_t kInputs = 8192, kMemory = int64_t{16} << 20, kBytes = 6;  // three parts of bf16
+  const int64_t inputs = std::min(kInputs, x.size(1));
+  return {std::min(kMemory / (kBytes * inputs), x.size(0)), inputs};
 }
 
-PanelRows::PanelRows(const Tensor& x, int64_t first, int64_t count)
-    : x_(x.data<float>() + first * x.size(1)), count_(count) {
+PanelRows::PanelRows(const Tensor& x, const MatrixPart& part)
+    : x_(x.data<float>() + part.row * x.size(1) + part.column), stride_(x.size(1)), part_(part) {
   if (!has_tile_products()) return;
   thread_local TileMatrix tiles;
-  const int64_t inputs = x.size(1);
-  tiles.reset(TileSide::kLeft,
-              {.data = x_, .rows = count, .inner = inputs, .row_step = inputs, .inner_step = 1});
+  tiles.reset(
+      TileSide::kLeft,
+      {.data = x_, .rows = part.rows, .inner = part.columns, .row_step = stride_, .inner_step = 1});
   fill_bands(tiles);
   tiles_ = &tiles;
 }
 
 void PanelRows::multiply(const Linear& linear, int64_t begin, int64_t end, bool add,
                          PanelWorkspace& workspace, float* y, int64_t y_stride) const {
-  const int64_t inputs = linear.inputs(), width = end - begin;
+  const int64_t inputs = part_.columns, width = end - begin;
   const Tensor& weight = linear.weight;
-  // Where the first weight of the panel lies, and how far apart its stored rows are.
-  int64_t first = linear.input_major ? begin : begin * inputs, stride = weight.size(1);
-  const void* panel =
-      static_cast<const std::byte*>(weight.raw()) + first * size_in_bytes(weight.dtype());
+  const MatrixPart panel =
+      linear.input_major
+          ? MatrixPart{.row = part_.column, .rows = inputs, .column = begin, .columns = width}
+          : MatrixPart{.row = begin, .rows = width, .column = part_.column, .columns = inputs};
+  const void* from = nullptr;
   DType dtype = weight.dtype();
-  const bool as_stored = dtype == DType::kF32 || (tiles_ != nullptr && !weight.is_scaled());
-  if (!as_stored) {
-    const MatrixPart part = linear.input_major
-                                ? MatrixPart{.rows = inputs, .column = begin, .columns = width}
-                                : MatrixPart{.row = begin, .rows = width, .columns = inputs};
+  int64_t stride = weight.size(1);
+  if (dtype == DType::kF32 || (tiles_ != nullptr && !weight.is_scaled())) {
+    from = static_cast<const std::byte*>(weight.raw()) +
+           (panel.row * stride + panel.column) * size_in_bytes(dtype);
+  } else {
     workspace.widened.resize(static_cast<size_t>(width * inputs));
-    widen(weight, part, workspace.widened.data());
-    panel = workspace.widened.data();
+    widen(weight, panel, workspace.widened.data());
+    from = workspace.widened.data();
     dtype = DType::kF32;
-    stride = linear.input_major ? width : inputs;
+    stride = panel.columns;
   }
   if (tiles_ == nullptr)
-    return sgemm({.transpose_b = !linear.input_major, .beta = add ? 1.0f : 0.0f}, count_, width,
-                 inputs, x_, inputs, static_cast<const float*>(panel), stride, y, y_stride);
+    return sgemm({.transpose_b = !linear.input_major, .beta = add ? 1.0f : 0.0f}, part_.rows, width,
+                 inputs, x_, stride_, static_cast<const float*>(from), stride, y, y_stride);
   TileMatrix& tiles = workspace.tiles;
-  tiles.reset(TileSide::kRight, {.data = panel,
+  tiles.reset(TileSide::kRight, {.data = from,
                                  .dtype = dtype,
                                  .rows = width,
                                  .inner = inputs,

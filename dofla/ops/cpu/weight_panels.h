@@ -30,25 +30,30 @@ struct PanelWorkspace {
   TileMatrix tiles;
 };
 
-// Rows of activations that meet one panel after another: where the processor has tile products, as
-// tiles, which all cores make together when it is constructed. There is one at a time in a thread,
-// whose memory it leaves to the next.
+// Part of the activations that meets one panel after another: where the processor has tile
+// products, as tiles, which all cores make together when it is constructed. There is one at a time
+// in a thread, whose memory it leaves to the next.
 class PanelRows {
  public:
-  PanelRows(const Tensor& x, int64_t first, int64_t count);  // x [R, K], some of its rows
+  explicit PanelRows(const Tensor& x, const MatrixPart& part);  // x [R, K]
 
-  // y = x W, or y += x W, for the outputs [begin, end), without bias, on the calling thread; rows
-  // of y are y_stride apart.
+  // y = x W, or y += x W, of this part for the outputs [begin, end), without bias, on the calling
+  // thread; rows of y are y_stride apart.
   void multiply(const Linear& linear, int64_t begin, int64_t end, bool add,
                 PanelWorkspace& workspace, float* y, int64_t y_stride) const;
 
  private:
   const float* x_;
-  int64_t count_;
+  int64_t stride_;  // between rows of x
+  MatrixPart part_;
   const TileMatrix* tiles_ = nullptr;
 };
 
-// So many rows at a time are enough for the full rate, and their tiles take little memory.
-int64_t panel_rows_at_once(const Tensor& x);
+// Parts that are large enough for the full rate, and whose tiles take little memory: all of x, or
+// with tiles a range of rows, and of at most so many inputs.
+struct PanelParts {
+  int64_t rows = 0, inputs = 0;
+};
+PanelParts panel_parts(const Tensor& x);
 
 }  // namespace dofla::cpu
