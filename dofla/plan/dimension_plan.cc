@@ -58,7 +58,7 @@ std::optional<TokenCost> DimensionPlan::token_cost(size_t layer) const {
 int64_t DimensionPlan::state_bytes() const {
   int64_t bytes = 0;
   for (size_t layer = 0; layer < heads.size(); ++layer)
-    if (const auto cost = token_cost(layer)) bytes += cost->bytes;
+    if (const auto held = token_cost(layer)) bytes += held->bytes;
   return bytes;
 }
 
