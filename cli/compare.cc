@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include "cli/choice_option.h"
@@ -14,15 +13,11 @@
 #include "dofla/core/error.h"
 #include "dofla/core/version.h"
 #include "dofla/fidelity/fidelity_json.h"
-#include "dofla/linear/linear_model.h"
-#include "dofla/model/rounded_weights.h"
+#include "dofla/pipeline/text.h"
 #include "dofla/report/fidelity_page.h"
 
 namespace dofla::cli {
 namespace {
-
-// The teacher's weights rounded to so many: a yardstick that everybody knows.
-constexpr std::array kYardstickBits = {8, 4};
 
 struct CompareArguments {
   std::string teacher;
@@ -33,18 +28,6 @@ struct CompareArguments {
   FidelitySuite suite = FidelitySuite::kQuick;
   std::string out, markdown;
   bool json = false;
-};
-
-// A model and the file that it comes from.
-struct Loaded {
-  Checkpoint checkpoint;
-  Transformer model;
-  FeatureSet features;
-
-  Loaded(const std::string& folder, const Device& device)
-      : checkpoint(folder),
-        model(load_model(checkpoint, device)),
-        features(is_linear(checkpoint) ? load_features(checkpoint) : FeatureSet()) {}
 };
 
 void require_different(const CompareArguments& options) {
@@ -85,40 +68,26 @@ void run(const CompareArguments& options) {
   if (!options.out.empty()) prepare_place(options.out);
   if (!options.markdown.empty()) prepare_place(options.markdown);
   const Device device = options.device.get();
-  Loaded teacher(options.teacher, device);
-  const Tokenizer tokenizer = Tokenizer::load(teacher.checkpoint.folder());
-  std::vector<std::unique_ptr<Loaded>> loaded;
-  std::vector<ModelToCompare> students;
-  std::vector<const Checkpoint*> checkpoints = {&teacher.checkpoint};
+  const Checkpoint teacher(options.teacher);
+  std::vector<std::unique_ptr<Checkpoint>> folders;
+  std::vector<const Checkpoint*> students, models = {&teacher};
   for (const std::string& folder : options.students) {
-    loaded.push_back(std::make_unique<Loaded>(folder, device));
-    checkpoints.push_back(&loaded.back()->checkpoint);
-    students.push_back({folder, &loaded.back()->model, loaded.back()->features});
+    folders.push_back(std::make_unique<Checkpoint>(folder));
+    students.push_back(folders.back().get());
+    models.push_back(folders.back().get());
   }
-  std::vector<std::unique_ptr<Transformer>> rounded;
-  rounded.reserve(kYardstickBits.size());
-  for (const int bits : kYardstickBits)
-    rounded.push_back(std::make_unique<Transformer>(
-        load_model(with_rounded_weights(teacher.checkpoint, bits), device)));
   FidelityReport report;
   {
     ProgressBar bar;
-    std::vector<std::string> left_out;
-    FidelityInput input = {.teacher = {options.teacher, &teacher.model, teacher.features},
-                           .students = std::move(students),
-                           .yardsticks = {},
-                           .texts = {},
-                           .questions = {}};
-    for (size_t i = 0; i < kYardstickBits.size(); ++i)
-      input.yardsticks.push_back({fmt::format("{} bits", kYardstickBits[i]), rounded[i].get(), {}});
-    input.texts =
-        options.texts.read(checkpoints, windows_of(options.suite), input.students, bar.progress());
-    input.questions = options.questions.read(teacher.checkpoint, tokenizer,
-                                             options.texts.first_file(), options.suite, left_out);
-    report = measure_fidelity(input, tokenizer, options_of(options.suite), bar.progress());
-    report.left_out = std::move(left_out);
+    CompareInput input = options.texts.read(models, windows_of(options.suite), bar.progress());
+    input.questions = options.questions.read(
+        teacher, Tokenizer::load(teacher.folder()),
+        [&](int64_t most_tokens) {
+          return read_running_text(teacher, {.files = {options.texts.first_file()}}, most_tokens);
+        },
+        options.suite, input.left_out);
+    report = compare_models(teacher, students, input, options.suite, device, bar.progress());
   }
-  for (const Checkpoint* checkpoint : checkpoints) checkpoint->require_unchanged();
   const FidelityAbout about = {.command = command_line(), .version = std::string(version())};
   if (!options.out.empty()) write_whole(options.out, render_fidelity_page(report, about));
   if (!options.markdown.empty()) write_whole(options.markdown, fidelity_markdown(report, about));

@@ -4,7 +4,6 @@
 
 #include "dofla/core/error.h"
 #include "dofla/data/tasks/last_words.h"
-#include "dofla/pipeline/text.h"
 
 namespace dofla::cli {
 namespace {
@@ -29,28 +28,25 @@ std::vector<int64_t> recall_distances(int64_t context, FidelitySuite suite) {
   return distances;
 }
 
-void add_recall(const Checkpoint& teacher, const Tokenizer& tokenizer, const std::string& text,
+void add_recall(const Checkpoint& teacher, const Tokenizer& tokenizer, const RunningText& text,
                 FidelitySuite suite, AbilityQuestions& questions) {
   const int64_t count = amounts_of(suite).recall;
   questions.distances = recall_distances(teacher.config().context, suite);
   if (questions.distances.empty()) fail("the context is too short");
   questions.depths = suite == FidelitySuite::kQuick ? std::vector{0.1} : std::vector{0.1, 0.5, 0.9};
   const int64_t longest = questions.distances.back();
-  TokenIds running =
-      read_running_text(teacher, {.files = {text}}, count * RecallPrompts::tokens(longest));
-  RecallPrompts prompts(tokenizer, std::move(running), count, longest, 0);
+  RecallPrompts prompts(tokenizer, text(count * RecallPrompts::tokens(longest)), count, longest, 0);
   for (const int64_t distance : questions.distances) prompts.question(0, distance);  // can be made
   questions.recall = std::move(prompts);
 }
 
-void add_prompts(const Checkpoint& teacher, const std::string& text, FidelitySuite suite,
+void add_prompts(const Checkpoint& teacher, const RunningText& text, FidelitySuite suite,
                  AbilityQuestions& questions) {
   // Long enough for a student to have forgotten something.
   const int64_t prompt_tokens = teacher.config().context / 2;
   const Amounts amounts = amounts_of(suite);
   questions.prompts =
-      prompts_from(read_running_text(teacher, {.files = {text}}, amounts.prompts * prompt_tokens),
-                   amounts.prompts, prompt_tokens);
+      prompts_from(text(amounts.prompts * prompt_tokens), amounts.prompts, prompt_tokens);
   questions.continuation = std::min(amounts.continuation, teacher.config().context - prompt_tokens);
   if (questions.continuation < 1) fail("the context is too short");
 }
@@ -68,7 +64,7 @@ void CompareQuestions::add(CLI::App& app) {
 }
 
 AbilityQuestions CompareQuestions::read(const Checkpoint& teacher, const Tokenizer& tokenizer,
-                                        const std::string& text, FidelitySuite suite,
+                                        const RunningText& text, FidelitySuite suite,
                                         std::vector<std::string>& left_out) const {
   AbilityQuestions questions;
   const Amounts amounts = amounts_of(suite);

@@ -7,7 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "dofla/fidelity/fidelity.h"
+#include "dofla/pipeline/compare.h"
 
 namespace dofla::cli {
 
@@ -15,10 +15,10 @@ class CompareQuestions {
  public:
   void add(CLI::App& app);
 
-  // As many as the suite asks. `text` is a file of ordinary text for the prompts; where it is too
-  // short for them, or the tokenizer cannot write them, they are left out, and that is said.
+  // As many as the suite asks. `text` is ordinary text for the prompts; where it is too short for
+  // them, or the tokenizer cannot write them, they are left out, and that is said.
   AbilityQuestions read(const Checkpoint& teacher, const Tokenizer& tokenizer,
-                        const std::string& text, FidelitySuite suite,
+                        const RunningText& text, FidelitySuite suite,
                         std::vector<std::string>& left_out) const;
 
  private:

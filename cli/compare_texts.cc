@@ -81,10 +81,8 @@ std::vector<CompareTexts::NamedFile> CompareTexts::named_files() const {
   return files;
 }
 
-std::vector<TextToCompare> CompareTexts::read(const std::vector<const Checkpoint*>& models,
-                                              int64_t otherwise,
-                                              std::vector<ModelToCompare>& students,
-                                              const Progress& progress) const {
+CompareInput CompareTexts::read(const std::vector<const Checkpoint*>& models, int64_t otherwise,
+                                const Progress& progress) const {
   int64_t length = length_;
   for (const Checkpoint* model : models) {
     const int64_t context = model->config().context;
@@ -93,13 +91,14 @@ std::vector<TextToCompare> CompareTexts::read(const std::vector<const Checkpoint
            model->folder().string());
     length = length == 0 ? context : std::min(length, context);
   }
-  std::vector<TextToCompare> texts;
+  CompareInput input;
+  input.trained_on.resize(models.size() - 1);
   for (const NamedFile& file : named_files()) {
     TextToCompare text = {.name = file.name, .windows = {}};
-    for (size_t s = 0; s < students.size(); ++s)
+    for (size_t s = 0; s < input.trained_on.size(); ++s)
       if (const auto files = trained_on(*models[s + 1]);
           std::ranges::find(files, fs::weakly_canonical(file.file)) != files.end()) {
-        students[s].trained_on.push_back(file.name);
+        input.trained_on[s].push_back(file.name);
         text.in_domain = in_domain_.empty();
       }
     if (std::ranges::find(in_domain_, file.name) != in_domain_.end()) text.in_domain = true;
@@ -109,9 +108,9 @@ std::vector<TextToCompare> CompareTexts::read(const std::vector<const Checkpoint
                                   .most = windows_ > 0 ? windows_ : otherwise,
                                   .token_cache = token_cache_},
                                  progress);
-    texts.push_back(std::move(text));
+    input.texts.push_back(std::move(text));
   }
-  return texts;
+  return input;
 }
 
 }  // namespace dofla::cli

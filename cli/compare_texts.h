@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "dofla/fidelity/fidelity.h"
+#include "dofla/pipeline/compare.h"
 
 namespace dofla::cli {
 
@@ -16,11 +16,10 @@ class CompareTexts {
   void check() const { named_files(); }  // throws UsageError on names that cannot be
 
   // The whole windows of every text, for the first of these models' tokenizer and as long as all of
-  // them can read; what is in domain is marked, and what a student was trained on is noted there.
+  // them can read; what is in domain is marked, and what of it the others were trained on.
   // `otherwise` is the number of windows where none is said.
-  std::vector<TextToCompare> read(const std::vector<const Checkpoint*>& models, int64_t otherwise,
-                                  std::vector<ModelToCompare>& students,
-                                  const Progress& progress) const;
+  CompareInput read(const std::vector<const Checkpoint*>& models, int64_t otherwise,
+                    const Progress& progress) const;
 
  private:
   struct NamedFile {

@@ -10,6 +10,7 @@
 #include "cli/progress_bar.h"
 #include "cli/usage_error.h"
 #include "dofla/core/error.h"
+#include "dofla/fidelity/fidelity_json.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/pipeline/student.h"
 
@@ -47,9 +48,10 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
          const std::atomic<bool>* stop) {
   const auto start = std::chrono::steady_clock::now();
   Distilled result;
+  DistillText text;
   {
     ProgressBar bar(stop);
-    const DistillText text = read_text(options, checkpoint, bar.progress());
+    text = read_text(options, checkpoint, bar.progress());
     if (options.dry_run) return estimate(options, checkpoint, text, job);
     result = distill(checkpoint, text, job, options.training.logged(job.group, bar.progress()));
   }
@@ -62,8 +64,14 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
     remark(fmt::format(
         "layer {}, key head {}: its queries or keys do not vary; it keeps its own coordinates",
         layer + 1, head + 1));
-  if (options.json) return print_json(distill_json(result, seconds));
-  print(distill_table(checkpoint, result, seconds));
+  const std::optional<Verdict> verdict =
+      options.compare.write(checkpoint, options.training.out(), text.held_out, job.device, stop);
+  if (options.json) {
+    OrderedJson json = distill_json(result, seconds);
+    if (verdict) json["verdict"] = dofla::to_json(*verdict);
+    return print_json(json);
+  }
+  print(distill_table(checkpoint, result, seconds) + verdict_lines(verdict, 15));
   remark(fmt::format("{0}: model, {1}plan.json and report.html; open {0}/report.html",
                      options.training.out(),
                      result.dof           ? "dof.json, "
@@ -80,6 +88,7 @@ void run(const DistillArguments& options, const Group& group) {
   job.device = options.device.get(group);
   job.group = group;
   if (options.dry_run) return run(options, checkpoint, job, nullptr);
+  if (group.is_first()) options.compare.prepare(checkpoint);
   options.training.guard(
       group, [&](const std::atomic<bool>* stop) { run(options, checkpoint, job, stop); });
 }
@@ -94,6 +103,7 @@ Command add_distill(CLI::App& program) {
   options->device.add(*app);
   options->text.add(*app);
   options->training.add_out(*app);
+  options->compare.add(*app);
   add_distill_options(*app, *options);
   add_json_flag(*app, options->json);
   app->footer(
@@ -117,8 +127,7 @@ Command add_distill(CLI::App& program) {
       "   \"steps\", \"skipped_steps\", \"seconds\", \"tokens_per_second\", "
       "\"attention_error\",\n"
       "   \"controls\": [{\"name\", \"loss\", \"state_bytes\"}], \"fidelity\": as a text of dofla\n"
-      "   compare}; losses in nats a token on "
-      "held-out text,\n"
+      "   compare, with --compare \"verdict\"}; losses in nats a token on held-out text,\n"
       "   tokens_per_second of training, controls as in dofla evaluate");
   return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }

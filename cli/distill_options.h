@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/command.h"
+#include "cli/compare_page.h"
 #include "cli/device_option.h"
 #include "cli/exact_keys_option.h"
 #include "cli/lambda_option.h"
@@ -26,6 +27,7 @@ struct DistillArguments {
   RecipeOptions recipe;
   int64_t batch = DistillOptions().batch;
   int64_t held_out = kHeldOut;
+  ComparePage compare;
   bool dry_run = false;
   bool json = false;
 };

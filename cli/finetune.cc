@@ -163,7 +163,7 @@ Command add_finetune(CLI::App& program) {
       "   {\"train_windows\",\n"
       "   \"held_out_windows\", \"steps\", \"skipped_steps\", \"before\": {\"held_out_loss\"},\n"
       "   \"epochs\": [{\"loss\", \"held_out_loss\"}], \"kept\", \"seconds\"}, with --teacher\n"
-      "   also \"fidelity\": as a text of dofla compare");
+      "   also \"fidelity\": as a text of dofla compare, with --compare \"verdict\"");
   return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/compare_page.h"
 #include "cli/device_option.h"
 #include "cli/output.h"
 #include "cli/training_run.h"
@@ -48,6 +49,7 @@ class FinetuneText {
 
  private:
   TextArguments text_;
+  ComparePage compare_;
   std::string teacher_, taught_;
   int64_t held_out_ = kHeldOut;
 };

@@ -54,6 +54,7 @@ void FinetuneText::add(CLI::App& app) {
                  "the same from what dofla teach has written of such a model on this\ntext")
       ->type_name("FILE")
       ->excludes("--teacher");
+  compare_.add(app)->needs("--teacher");
   for (const char* name :
        {"--data", "--ids", "--length", "--sequences", "--held-out", "--teacher", "--taught"})
     app.get_option(name)->excludes("--task");
@@ -66,6 +67,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   std::optional<Checkpoint> teacher;
   std::optional<TeacherFile> taught;
   if (!teacher_.empty()) teacher.emplace(teacher_);
+  if (teacher && arguments.group.is_first()) compare_.prepare(*teacher);
   if (!taught_.empty()) taught.emplace(taught_);
   DistillText text;
   std::optional<Finetuned> tuned;
@@ -80,9 +82,14 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   if (!arguments.group.is_first()) return;
   write_model(arguments, checkpoint, *tuned, text_.files());
   const std::optional<Divergence>& divergence = tuned->divergence;
+  std::optional<Verdict> verdict;
+  if (teacher)
+    verdict = compare_.write(*teacher, arguments.training.out(), text.held_out,
+                             arguments.device.get(arguments.group), arguments.stop);
   if (arguments.json) {
     OrderedJson json = to_json(text, *tuned);
     if (divergence) json["fidelity"] = dofla::to_json(*divergence);
+    if (verdict) json["verdict"] = dofla::to_json(*verdict);
     return print_json(json);
   }
   print_table(text, job, *tuned);
@@ -90,6 +97,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
     print(fmt::format("{:<12}{:.4f} nats a token held out, the student {:+.4f}\n", "teacher",
                       divergence->teacher_loss, divergence->added()) +
           divergence_lines(*divergence, 12));
+  print(verdict_lines(verdict, 12));
   remark_on_kept(arguments, *tuned);
 }
 

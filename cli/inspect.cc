@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include <fmt/ranges.h>
@@ -58,11 +59,17 @@ std::string linear_lines(const FeatureSet& features, const ModelConfig& config) 
       fmt::format("  attention   {}, {} features{}\n  state       {} a sequence\n",
                   features.exact.empty() ? "linear" : "exact keys and linear", name(features.map),
                   of, with_bytes_unit(state_bytes(features, config)));
+  const auto cost_text = [](const TokenCost& cost) {
+    return fmt::format("{}, {} operations a token", with_bytes_unit(cost.bytes),
+                       grouped(std::llround(cost.operations)));
+  };
   for (size_t layer = 0; layer < features.layers.size(); ++layer)
-    text += fmt::format(
-        "  layer {:<5} {}\n", layer + 1,
-        layer_text(features.layers[layer].counts, exact_keys_of(features.exact, layer)));
-  return text;
+    text +=
+        fmt::format("  layer {:<5} {}: {}\n", layer + 1,
+                    layer_text(features.layers[layer].counts, exact_keys_of(features.exact, layer)),
+                    cost_text(token_cost(features, config, layer, config.context)));
+  return text + fmt::format("  teacher     a layer at {} tokens: {}\n", grouped(config.context),
+                            cost_text(softmax_token_cost(config, config.context)));
 }
 
 void run(const InspectArguments& options) {
@@ -85,7 +92,12 @@ void run(const InspectArguments& options) {
     json["linear_attention"] = {{"feature_map", name(features.map)},
                                 {"features", features.counts()},
                                 {"state_bytes", state_bytes(features, config)}};
-    if (!features.exact.empty()) json["linear_attention"]["exact_keys"] = to_json(features.exact);
+    OrderedJson& about = json["linear_attention"];
+    for (size_t layer = 0; layer < features.layers.size(); ++layer)
+      about["layer_costs"].emplace_back(
+          to_json(token_cost(features, config, layer, config.context)));
+    about["softmax_layer_cost"] = to_json(softmax_token_cost(config, config.context));
+    if (!features.exact.empty()) about["exact_keys"] = to_json(features.exact);
   }
   print_json(json);
 }
@@ -104,8 +116,12 @@ Command add_inspect(CLI::App& program) {
       "JSON:\n  {\"model_type\", \"layers\", \"heads\", \"kv_heads\", \"head_size\", \"width\",\n"
       "   \"vocabulary\", \"context\", \"parameters\", \"bytes\", \"dtype\"}, and for a linear "
       "model\n"
-      "   \"linear_attention\": {\"feature_map\", \"features\", \"state_bytes\"},\n   with exact "
-      "keys also \"exact_keys\": what every layer keeps");
+      "   \"linear_attention\": {\"feature_map\", \"features\", \"state_bytes\", "
+      "\"layer_costs\":\n"
+      "   [{\"bytes\" of a sequence, all of which a token reads, \"operations\" of a token} a "
+      "layer],\n"
+      "   \"softmax_layer_cost\": the same of the teacher, at the context's length}, with exact "
+      "keys\n   also \"exact_keys\": what every layer keeps");
   return {app, [options] { run(*options); }};
 }
 

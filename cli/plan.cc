@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -8,7 +10,6 @@
 #include "cli/output.h"
 #include "cli/usage_error.h"
 #include "dofla/core/error.h"
-#include "dofla/ops/linear_attention.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/plan/bound.h"
 #include "dofla/sensitivity/allocate.h"
@@ -28,35 +29,56 @@ struct PlanArguments {
   bool json = false;
 };
 
-// A line a layer: its M, and what they follow from.
+// What a layer's attention holds of a sequence and does for a token that is decoded.
+constexpr std::string_view kCostColumns = "layer       bytes   operations";
+std::string cost_columns(const DimensionPlan& plan, size_t layer) {
+  const std::optional<TokenCost> cost = plan.token_cost(layer);
+  return fmt::format("{:>5}{:>12}{:>13}", layer + 1, cost ? grouped(cost->bytes) : "grows",
+                     cost ? grouped(std::llround(cost->operations)) : "grows");
+}
+
+std::string cost_lines(const DimensionPlan& plan) {
+  double operations = 0;
+  int64_t layers = 0;
+  for (size_t s = 0; s < plan.heads.size(); ++s)
+    if (const std::optional<TokenCost> cost = plan.token_cost(s)) {
+      operations += cost->operations;
+      ++layers;
+    }
+  const double tokens =
+      softmax_tokens(operations / static_cast<double>(std::max<int64_t>(layers, 1)),
+                     plan.model.heads, plan.model.head_size);
+  return fmt::format(
+      "state   {} a sequence, {} bytes: every token reads it\n"
+      "token   {} operations of attention, as many as softmax attention to {:.0f} tokens\n",
+      with_bytes_unit(plan.state_bytes()), grouped(plan.state_bytes()),
+      grouped(std::llround(operations)), tokens);
+}
+
+// A line a layer: its cost, its M, and what they follow from.
 std::string plan_text(const DimensionPlan& plan, const std::string& title,
                       const std::vector<std::string>& reasons) {
   const bool by_head = plan.by == PlanUnit::kHead;
   std::string text =
-      fmt::format("layer   M{}   {}\n", by_head ? " (mean)   by head" : "    ", title);
+      fmt::format("{}   M{}   {}\n", kCostColumns, by_head ? " (mean)   by head" : "    ", title);
   const std::vector<int64_t> dims = plan.dims();
   for (size_t s = 0; s < reasons.size(); ++s) {
-    text += fmt::format("{:>5}   {:<5}", s + 1, dims[s]);
+    text += fmt::format("{}   {:<5}", cost_columns(plan, s), dims[s]);
     if (by_head) text += fmt::format("   {}", fmt::join(plan.heads[s], " "));
     text += fmt::format("   {}\n", reasons[s]);
   }
-  return text + fmt::format("mean    {:.2f} a head of {}\nstate   {} a sequence\n", plan.mean(),
-                            plan.heads_in_layer(), with_bytes_unit(plan.state_bytes()));
+  return text + fmt::format("mean    {:.2f} a head of {}\n", plan.mean(), plan.heads_in_layer()) +
+         cost_lines(plan);
 }
 
 // A line a layer: its exact keys and features, what they take, and what it adds to the loss.
 std::string memory_text(const DimensionPlan& plan, const std::vector<double>& predicted) {
   std::string text =
-      "layer       bytes   loss added, predicted   keys; M of every head, one where all are "
-      "alike\n";
+      fmt::format("{}   loss added, predicted   keys; M of every head, one where all are alike\n",
+                  kCostColumns);
   for (size_t s = 0; s < plan.heads.size(); ++s) {
     const ExactKeys& exact = plan.exact[s];
-    const int64_t features =
-        std::accumulate(plan.heads[s].begin(), plan.heads[s].end(), int64_t{0});
-    const int64_t bytes = exact_key_bytes(exact.total_keys(plan.key_heads), plan.model.head_size) +
-                          linear_state_bytes(features, plan.model.head_size);
-    text += fmt::format("{:>5}{:>12}   {:<21} ", s + 1, grouped(bytes),
-                        fmt::format("{:.4f}", predicted[s]));
+    text += fmt::format("{}   {:<21} ", cost_columns(plan, s), fmt::format("{:.4f}", predicted[s]));
     text += exact.head_keys.empty() ? fmt::format("{}", exact.keys)
                                     : fmt::format("{}", fmt::join(exact.head_keys, " "));
     const bool same =
@@ -64,8 +86,7 @@ std::string memory_text(const DimensionPlan& plan, const std::vector<double>& pr
     text += same ? fmt::format("; {}\n", plan.heads[s].front())
                  : fmt::format("; {}\n", fmt::join(plan.heads[s], " "));
   }
-  return text + fmt::format("state   {} a sequence, {} bytes\n",
-                            with_bytes_unit(plan.state_bytes()), grouped(plan.state_bytes()));
+  return text + cost_lines(plan);
 }
 
 // The theorem's numbers for the largest head of every layer, and what was measured of that head.
@@ -225,7 +246,10 @@ Command add_plan(CLI::App& program) {
       "  dofla plan sensitivity.json --cost 64 --by head --least 4 --out plan.json\n"
       "  dofla plan sensitivity.json --memory 3MB --out plan.json\n\n"
       "JSON:\n  {\"strategy\", \"cost\", \"least\", \"lambda\", \"model\", \"feature_heads\",\n"
-      "   \"dims\": [M a layer], \"mean\", \"state_bytes\",\n"
+      "   \"dims\": [M a layer], \"mean\", \"state_bytes\", \"layer_costs\": [{\"bytes\" of a "
+      "sequence,\n"
+      "   all of which a token reads, \"operations\" of a token; null: softmax attention} a "
+      "layer],\n"
       "   \"heads\": [[M a head]] where they differ, \"power\" for dof-head, \"bound\": [M a "
       "layer]\n"
       "   and \"bounds\": [{\"head\", \"kernel\", \"sums\"} a layer] with --bound, after dof "

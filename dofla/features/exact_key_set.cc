@@ -86,10 +86,4 @@ ExactKeySet read_exact_keys(const Json& json, int64_t layers, int64_t key_heads,
   return set;
 }
 
-int64_t exact_key_bytes(const ExactKeySet& set, int64_t key_heads, int64_t width) {
-  int64_t bytes = 0;
-  for (const ExactKeys& exact : set) bytes += exact_key_bytes(exact.total_keys(key_heads), width);
-  return bytes;
-}
-
 }  // namespace dofla

@@ -27,7 +27,4 @@ Json to_json(const ExactKeySet& set);
 ExactKeySet read_exact_keys(const Json& json, int64_t layers, int64_t key_heads,
                             const std::string& where);
 
-// What a sequence takes in all layers together.
-int64_t exact_key_bytes(const ExactKeySet& set, int64_t key_heads, int64_t width);
-
 }  // namespace dofla

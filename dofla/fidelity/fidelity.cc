@@ -172,9 +172,10 @@ FidelityReport measure_fidelity(const FidelityInput& input, const Tokenizer& tok
     if (!student.abilities.continuations.empty())
       student.agreement =
           agreement(result.teacher_abilities.continuations, student.abilities.continuations);
-    student.verdict = verdict_of(student, result, teacher.model->config());
     result.students.push_back(std::move(student));
   }
+  for (StudentFidelity& student : result.students)
+    student.verdict = verdict_of(student, result, teacher.model->config());
   return result;
 }
 

@@ -76,6 +76,8 @@ struct StudentFidelity {
   Abilities abilities = {};
   std::optional<Agreement> agreement = {};  // with what its teacher writes
   Verdict verdict = {};
+
+  bool is_softmax() const { return kind == "softmax"; }  // a control beside the others
 };
 
 // The teacher with its weights rounded: how far everybody knows that to be.
@@ -107,7 +109,8 @@ struct FidelityInput {
 FidelityReport measure_fidelity(const FidelityInput& input, const Tokenizer& tokenizer,
                                 const FidelityOptions& options, const Progress& progress = {});
 
-// From everything else that is known of a student.
+// From everything else that is known of a student and, of the report, of its teacher, the
+// yardsticks and the softmax models among the students.
 Verdict verdict_of(const StudentFidelity& student, const FidelityReport& report,
                    const ModelConfig& teacher);
 

@@ -79,18 +79,6 @@ OrderedJson to_json(const WorstPassage& passage) {
           {"student", to_json(passage.student)}};
 }
 
-OrderedJson to_json(const Verdict& verdict) {
-  OrderedJson findings = OrderedJson::array();
-  for (const Finding& finding : verdict.findings)
-    findings.push_back(
-        {{"about", finding.about},
-         {"grade", finding.grade ? OrderedJson(name(*finding.grade)) : OrderedJson()},
-         {"words", finding.words}});
-  return {{"grade", name(verdict.grade)},
-          {"headline", verdict.headline},
-          {"findings", std::move(findings)}};
-}
-
 OrderedJson to_json(const Abilities& abilities) {
   OrderedJson json = dofla::to_json(abilities.recall), tasks = OrderedJson::array();
   if (abilities.last_words) json["last_words"] = dofla::to_json(*abilities.last_words);
@@ -119,7 +107,7 @@ OrderedJson to_json(const StudentFidelity& student) {
   return {{"path", student.name},
           {"kind", student.kind},
           {"bytes", student.cost.context_bytes},
-          {"verdict", to_json(student.verdict)},
+          {"verdict", dofla::to_json(student.verdict)},
           {"texts", std::move(texts)},
           {"all", dofla::to_json(student.all)},
           {"attention_error", student.layer_error},
@@ -131,6 +119,18 @@ OrderedJson to_json(const StudentFidelity& student) {
 }
 
 }  // namespace
+
+OrderedJson to_json(const Verdict& verdict) {
+  OrderedJson findings = OrderedJson::array();
+  for (const Finding& finding : verdict.findings)
+    findings.push_back(
+        {{"about", finding.about},
+         {"grade", finding.grade ? OrderedJson(name(*finding.grade)) : OrderedJson()},
+         {"words", finding.words}});
+  return {{"grade", name(verdict.grade)},
+          {"headline", verdict.headline},
+          {"findings", std::move(findings)}};
+}
 
 OrderedJson to_json(const Divergence& divergence) {
   return {{"tokens", divergence.tokens},

@@ -9,6 +9,8 @@ namespace dofla {
 // {"tokens", "loss", "teacher_loss", "kl", "kl_stderr", "kl_median", …, "same_top", …}
 OrderedJson to_json(const Divergence& divergence);
 
+OrderedJson to_json(const Verdict& verdict);  // {"grade", "headline", "findings"}
+
 // {"teacher", "students": [{"path", "bytes", "texts": […], …}], …}
 OrderedJson to_json(const FidelityReport& report);
 

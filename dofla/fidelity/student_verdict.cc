@@ -19,29 +19,46 @@ Finding memory_finding(const Cost& cost, const ModelConfig& teacher) {
   return finding;
 }
 
-// Between which of the yardsticks it stands.
+// Between which of the yardsticks it stands: what everybody knows the distance of.
 Finding yardstick_finding(double kl, const std::vector<Yardstick>& yardsticks) {
-  Finding finding = {.grade = {}, .about = "as rounded weights", .words = {}};
+  Finding finding = {.grade = {}, .about = "yardstick", .words = {}};
   const auto further =
       std::ranges::find_if(yardsticks, [&](const Yardstick& one) { return one.all.kl >= kl; });
   if (further == yardsticks.begin()) {
-    finding.words =
-        fmt::format("closer than the teacher with its weights rounded to {} (KL {:.4f})",
-                    further->name, further->all.kl);
+    finding.words = fmt::format("closer to its teacher than weights rounded to {} (KL {:.4f})",
+                                further->name, further->all.kl);
   } else if (further == yardsticks.end()) {
     const Yardstick& last = yardsticks.back();
-    finding.words = fmt::format(
-        "{:.1f} times as far as the teacher with its weights rounded to {} "
-        "(KL {:.4f})",
-        kl / last.all.kl, last.name, last.all.kl);
+    finding.words =
+        fmt::format("{:.1f} times as far from its teacher as weights rounded to {} (KL {:.4f})",
+                    kl / last.all.kl, last.name, last.all.kl);
   } else {
     const Yardstick& closer = *(further - 1);
     finding.words = fmt::format(
-        "further than the teacher with its weights rounded to {} (KL "
-        "{:.4f}), closer than with {} (KL {:.4f})",
+        "as far from its teacher as weights rounded to between {} (KL {:.4f}) and {} (KL {:.4f})",
         closer.name, closer.all.kl, further->name, further->all.kl);
   }
   return finding;
+}
+
+// Softmax models among the students, such as the teacher through the same training: between one of
+// these and a student lies what the other attention costs.
+void add_softmax_findings(const StudentFidelity& student, const FidelityReport& report,
+                          std::vector<Finding>& findings) {
+  if (student.is_softmax()) {
+    findings.push_back({.grade = {},
+                        .about = "a control",
+                        .words = "softmax attention in all layers, as its teacher has it"});
+    return;
+  }
+  for (const StudentFidelity& other : report.students)
+    if (other.is_softmax())
+      findings.push_back(
+          {.grade = {},
+           .about = "beside softmax attention",
+           .words = fmt::format("{:+.3f} nats a token, KL {:.3f}; {} has {:+.3f}, KL {:.3f}",
+                                student.all.added(), student.all.kl, other.name, other.all.added(),
+                                other.all.kl)});
 }
 
 // What is said of the controls, once for all texts that it is said of.
@@ -73,6 +90,7 @@ Verdict verdict_of(const StudentFidelity& student, const FidelityReport& report,
                     std::back_inserter(findings));
   if (!report.yardsticks.empty())
     findings.push_back(yardstick_finding(student.all.kl, report.yardsticks));
+  add_softmax_findings(student, report, findings);
   add_control_findings(student, findings);
   for (const TextFidelity& text : student.texts)
     if (text.trained_on)

@@ -165,15 +165,26 @@ void write_trained_model(const fs::path& folder, const Checkpoint& source, const
 }
 
 int64_t state_bytes(const FeatureSet& features, const ModelConfig& config) {
-  int64_t bytes = exact_key_bytes(features.exact, config.kv_heads, config.head_size);
-  for (const Features& layer : features.layers)
-    if (!layer.empty()) bytes += linear_state_bytes(layer.total(), layer.z.size(1));
+  int64_t bytes = 0;
+  for (size_t i = 0; i < features.layers.size(); ++i)
+    bytes += token_cost(features, config, i, 0).bytes;
   return bytes;
 }
 
+TokenCost token_cost(const FeatureSet& features, const ModelConfig& config, size_t layer,
+                     int64_t tokens) {
+  if (keeps_softmax(features, layer)) return softmax_token_cost(config, tokens);
+  const Features& own = features.layers[layer];
+  return token_cost({.heads = config.heads,
+                     .head_size = config.head_size,
+                     .key_heads = config.kv_heads,
+                     .keys = exact_keys_of(features.exact, layer).total_keys(config.kv_heads),
+                     .feature_heads = feature_heads(features.map, config.heads, config.kv_heads),
+                     .features = own.empty() ? 0 : own.total()});
+}
+
 int64_t cache_bytes(const ModelConfig& config, int64_t tokens) {
-  constexpr int64_t kBytes = 2;
-  return 2 * config.layers * config.kv_heads * tokens * config.head_size * kBytes;
+  return config.layers * softmax_token_cost(config, tokens).bytes;
 }
 
 bool keeps_softmax(const FeatureSet& features, size_t layer) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "dofla/features/feature_set.h"
+#include "dofla/model/operations.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {
@@ -46,5 +47,9 @@ int64_t cache_bytes(const ModelConfig& config, int64_t tokens);
 bool keeps_softmax(const FeatureSet& features, size_t layer);
 int64_t growing_layers(const FeatureSet& features, const ModelConfig& config);
 int64_t sequence_bytes(const FeatureSet& features, const ModelConfig& config, int64_t tokens);
+
+// Of attention in one of the layers; `tokens` count where that is softmax attention.
+TokenCost token_cost(const FeatureSet& features, const ModelConfig& config, size_t layer,
+                     int64_t tokens);
 
 }  // namespace dofla

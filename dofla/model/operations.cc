@@ -1,5 +1,6 @@
 #include "dofla/model/operations.h"
 
+#include "dofla/ops/exact_keys.h"
 #include "dofla/ops/linear_attention.h"
 
 namespace dofla {
@@ -47,6 +48,35 @@ double feature_loss_operations(const AttentionShape& shape) {
 
 double head_bytes(const AttentionShape& shape, double tensors) {
   return tensors * 2 * rows(shape) * shape.width;
+}
+
+TokenCost token_cost(const DecodedAttention& attention) {
+  const auto heads = static_cast<double>(attention.heads),
+             width = static_cast<double>(attention.head_size),
+             keys = static_cast<double>(attention.keys),
+             features = static_cast<double>(attention.features);
+  TokenCost cost = {.bytes = exact_key_bytes(attention.keys, attention.head_size) +
+                             linear_state_bytes(attention.features, attention.head_size)};
+  // Every query head of a group reads the keys and the sums that it shares; one key joins the sums.
+  if (attention.keys > 0)
+    cost.operations += 2 * 2 * width * keys * heads / static_cast<double>(attention.key_heads);
+  if (attention.features > 0)
+    cost.operations +=
+        2 * 2 * width * features * (heads / static_cast<double>(attention.feature_heads) + 1);
+  return cost;
+}
+
+TokenCost softmax_token_cost(const ModelConfig& config, int64_t tokens) {
+  return {.bytes = 2 * 2 * config.kv_heads * config.head_size * tokens,
+          .operations = static_cast<double>(2 * 2 * config.heads * config.head_size * tokens)};
+}
+
+Json to_json(const TokenCost& cost) {
+  return {{"bytes", cost.bytes}, {"operations", cost.operations}};
+}
+
+double softmax_tokens(double operations, int64_t heads, int64_t head_size) {
+  return operations / static_cast<double>(2 * 2 * heads * head_size);
 }
 
 double projection_weights(const ModelConfig& config) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "dofla/checkpoint/hf_config.h"
+#include "dofla/core/json.h"
 
 namespace dofla {
 
@@ -36,6 +37,31 @@ double feature_loss_operations(const AttentionShape& shape);
 
 // Bytes of so many tensors of q's shape in BF16: what a fused kernel reads and writes.
 double head_bytes(const AttentionShape& shape, double tensors);
+
+// Attention in one layer, while tokens are decoded.
+struct TokenCost {
+  int64_t bytes = 0;      // that it holds of a sequence, all of which every token reads
+  double operations = 0;  // of a token
+
+  bool operator==(const TokenCost&) const = default;
+};
+// What it attends to.
+struct DecodedAttention {
+  int64_t heads = 0;
+  int64_t head_size = 0;
+  int64_t key_heads = 0;      // any number where there are no keys
+  int64_t keys = 0;           // exact, of all key heads together
+  int64_t feature_heads = 0;  // any number where there are no features
+  int64_t features = 0;       // of all these heads together
+};
+// q·k and p·v for every exact key; the features of the query and of the key that joins the sums,
+// its product with the value, and that of the query's features with the sums.
+TokenCost token_cost(const DecodedAttention& attention);
+// Softmax attention to so many tokens, in a cache of 16 bits.
+TokenCost softmax_token_cost(const ModelConfig& config, int64_t tokens);
+Json to_json(const TokenCost& cost);  // {"bytes","operations"}
+// The tokens at which softmax attention in one layer has so many operations.
+double softmax_tokens(double operations, int64_t heads, int64_t head_size);
 
 // Weights of the matrices: of a layer's projections to queries, keys and values, of all of a layer,
 // of the projections around attention in all layers, of the output head (which may be the

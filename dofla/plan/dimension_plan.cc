@@ -8,7 +8,6 @@
 #include "dofla/checkpoint/config_fields.h"
 #include "dofla/core/error.h"
 #include "dofla/core/saved_json.h"
-#include "dofla/ops/linear_attention.h"
 
 namespace dofla {
 namespace {
@@ -44,10 +43,22 @@ std::vector<std::vector<int64_t>> read_heads(const Json& json, int64_t layers, i
 
 }  // namespace
 
+std::optional<TokenCost> DimensionPlan::token_cost(size_t layer) const {
+  const ExactKeys keys = exact_keys_of(exact, layer);
+  const std::vector<int64_t>& dims = heads[layer];
+  if (keys.empty() && dims.empty()) return std::nullopt;
+  return dofla::token_cost({.heads = model.heads,
+                            .head_size = model.head_size,
+                            .key_heads = key_heads,
+                            .keys = keys.total_keys(key_heads),
+                            .feature_heads = heads_in_layer(),
+                            .features = std::accumulate(dims.begin(), dims.end(), int64_t{0})});
+}
+
 int64_t DimensionPlan::state_bytes() const {
-  int64_t bytes = exact_key_bytes(exact, key_heads, model.head_size);
-  for (const auto& layer : heads)
-    for (const int64_t M : layer) bytes += linear_state_bytes(M, model.head_size);
+  int64_t bytes = 0;
+  for (size_t layer = 0; layer < heads.size(); ++layer)
+    if (const auto held = token_cost(layer)) bytes += held->bytes;
   return bytes;
 }
 
@@ -110,6 +121,10 @@ Json to_json(const DimensionPlan& plan) {
                {"dims", or_null(plan.dims(), plan)},
                {"mean", plan.mean()},
                {"state_bytes", plan.state_bytes()}};
+  for (size_t layer = 0; layer < plan.heads.size(); ++layer) {
+    const std::optional<TokenCost> cost = plan.token_cost(layer);
+    json["layer_costs"].push_back(cost ? to_json(*cost) : Json());
+  }
   if (plan.strategy == PlanStrategy::kDofHead) json["power"] = plan.power;
   if (plan.by == PlanUnit::kHead) json["heads"] = or_null(plan.heads, plan);
   if (!plan.exact.empty()) {

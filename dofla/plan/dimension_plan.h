@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "dofla/core/json.h"
@@ -10,6 +11,7 @@
 #include "dofla/features/exact_key_set.h"
 #include "dofla/features/feature_map.h"
 #include "dofla/model/identity.h"
+#include "dofla/model/operations.h"
 
 namespace dofla {
 
@@ -58,7 +60,9 @@ struct DimensionPlan {
   int64_t key_heads = 0;                    // of a layer, where there are exact keys
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
-  int64_t state_bytes() const;        // of a sequence, in all layers together
+  int64_t state_bytes() const;  // of a sequence, in all layers together
+  // Of attention in a layer; nothing where it keeps softmax attention, whose cost grows.
+  std::optional<TokenCost> token_cost(size_t layer) const;
   double mean() const;                // over the heads that have features
   std::vector<int64_t> dims() const;  // one M a layer: its heads' M, or their mean, rounded, or 0
 };
@@ -68,9 +72,10 @@ struct DimensionPlan {
 void require_fits(const DimensionPlan& plan, const ModelConfig& config, FeatureMap features);
 
 // {"format":"dofla.plan",…,"strategy","cost","least","lambda","model","feature_heads","dims","mean",
-// "state_bytes"}, for kDofHead "power", by head "heads", and with exact keys "exact_keys" and
-// "key_heads"; a layer without features has null in dims and heads. Loading trusts nothing in the
-// file and throws Error "path: …".
+// "state_bytes","layer_costs":[{"bytes","operations"}]}, for kDofHead "power", by head "heads", and
+// with exact keys "exact_keys" and "key_heads"; a layer without features has null in dims and
+// heads, one with softmax attention in layer_costs. Loading trusts nothing in the file and throws
+// Error "path: …".
 Json to_json(const DimensionPlan& plan);
 void save_dimension_plan(const fs::path& path, const DimensionPlan& plan);
 DimensionPlan load_dimension_plan(const fs::path& path, Input input = Input::kFileOrPipe);

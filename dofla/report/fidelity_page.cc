@@ -44,7 +44,8 @@ std::string card(const StudentFidelity& student, const std::string& short_name) 
       "<article class=\"card {0}\">\n<p class=\"badge\">{0}</p>\n<h3><bdi>{1}</bdi></h3>\n"
       "<p class=\"kind\">{2} · {3} a sequence{4}</p>\n<p class=\"headline\">It "
       "<bdi>{5}</bdi>.</p>\n<ul class=\"findings\">\n{6}</ul>\n</article>\n",
-      name(student.verdict.grade), escape_html(short_name), student.kind,
+      name(student.verdict.grade), escape_html(short_name),
+      student.is_softmax() ? "softmax attention, a control" : student.kind,
       with_bytes_unit(student.cost.context_bytes),
       student.cost.grows ? " of the context’s length" : "", escape_html(student.verdict.headline),
       items);
@@ -132,7 +133,7 @@ std::string where_section(const FidelityReport& report) {
              "By layer: what its attention gives against softmax attention over the same queries, "
              "keys and values.");
   for (size_t s = 0; s < report.students.size(); ++s)
-    if (report.students[s].kind != "softmax")
+    if (!report.students[s].is_softmax())
       figures += figure(render_head_errors(report.students[s], s),
                         fmt::format("By head: <bdi>{}</bdi>.", escape_html(names[s])));
   return section_of("Where is it lost?", figures_of(figures));

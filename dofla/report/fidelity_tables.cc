@@ -112,10 +112,14 @@ ResultTable controls_table(const FidelityReport& report) {
   ResultTable table = {.title = "What a student has to beat",
                        .label_names = {"student", "text", ""},
                        .columns = {{"above the teacher", ""}, {"memory", ""}}};
+  const bool softmax = std::ranges::any_of(report.students, &StudentFidelity::is_softmax);
   for (const StudentFidelity& student : report.students)
-    for (const TextFidelity& text : student.texts) {
+    for (size_t t = 0; !student.is_softmax() && t < student.texts.size(); ++t) {
+      const TextFidelity& text = student.texts[t];
       const TextControls& controls = text.controls;
-      if (controls.controls.measured.empty()) continue;
+      for (const std::string& note : notes(controls.controls, controls.student_loss))
+        table.notes.push_back(student.name + ", " + text.name + ": " + note + ".");
+      if (controls.controls.measured.empty() && !softmax) continue;
       const auto add = [&](const std::string& name, double loss, int64_t bytes, bool bold) {
         table.rows.push_back(
             {{student.name, text_label(text), name},
@@ -124,8 +128,10 @@ ResultTable controls_table(const FidelityReport& report) {
       add("the student", controls.student_loss, student.cost.context_bytes, true);
       for (const Control& control : controls.controls.measured)
         add(describe(control), control.loss, control.state_bytes, false);
-      for (const std::string& note : notes(controls.controls, controls.student_loss))
-        table.notes.push_back(student.name + ", " + text.name + ": " + note + ".");
+      for (const StudentFidelity& other : report.students)
+        if (other.is_softmax())
+          add(other.name + ", softmax attention", other.texts[t].controls.student_loss,
+              other.cost.context_bytes, false);
     }
   return table;
 }

@@ -115,7 +115,7 @@ int64_t mean_keys(const DimensionPlan& plan, size_t layer) {
 PlanSection from_dimension_plan(const DimensionPlan& plan, const DofTable* table) {
   PlanSection section{std::string(name(plan.strategy)), static_cast<double>(plan.cost), {}};
   for (size_t s = 0; s < plan.heads.size(); ++s)
-    section.layers.push_back({plan.heads[s], 0, mean_keys(plan, s)});
+    section.layers.push_back({plan.heads[s], 0, mean_keys(plan, s), plan.token_cost(s)});
   if (!table) return section;
   if (plan.model != table->model)
     fail("the plan is for {}, the degrees of freedom are of {}: make a plan from this table",

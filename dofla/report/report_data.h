@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dofla/fidelity/divergence.h"
+#include "dofla/model/operations.h"
 
 namespace dofla {
 
@@ -54,6 +55,8 @@ struct LayerPlan {
   std::vector<int64_t> heads;  // M of every head; the paper's strategies give all heads the same
   double spread = 0;           // of M, as it follows from the spread of the degrees of freedom
   int64_t keys = 0;            // that a key head keeps exact, on average
+  // What its attention holds of a sequence and does for a token; nothing of softmax attention.
+  std::optional<TokenCost> cost = {};
 };
 
 struct PlanSection {

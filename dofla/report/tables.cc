@@ -101,6 +101,18 @@ std::string plan_table_html(const PlanSection& plan) {
       for (size_t s = first; s < last; ++s) table.add(format_count(plan.layers[s].keys));
       table.end_row();
     }
+    const auto add_cost = [&](const char* what, const auto& text) {
+      if (std::ranges::none_of(plan.layers,
+                               [](const LayerPlan& of) { return of.cost.has_value(); }))
+        return;
+      table.begin_row(what);
+      for (size_t s = first; s < last; ++s)
+        table.add(plan.layers[s].cost ? text(*plan.layers[s].cost) : "grows");
+      table.end_row();
+    };
+    add_cost("memory", [](const TokenCost& cost) { return with_bytes_unit(cost.bytes); });
+    add_cost("operations a token",
+             [](const TokenCost& cost) { return format_number(cost.operations); });
     html += std::move(table).finish();
   }
   for (size_t first = 0; differ && first < heads; first += kMostColumns) {

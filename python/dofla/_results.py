@@ -137,6 +137,7 @@ class Plan(Result):
     dims: list[int]
     mean: float
     state_bytes: int
+    layer_costs: list[Result]  # bytes of a sequence, operations of a token
     heads: list[list[int]]  # where they differ
     by: str
     power: float  # of dof-head
@@ -194,6 +195,7 @@ class Distillation(Result):
     keys: list[int]  # beside exact keys
     predicted: list[float]  # where the sensitivity was measured
     added: list[float]
+    verdict: Result  # with compare
     dry_run: bool  # with dry_run
     step_seconds: float
     peak_bytes: int
@@ -210,6 +212,7 @@ class Finetuning(Result):
     train_windows: int  # on text
     held_out_windows: int
     fidelity: Divergence  # with a teacher
+    verdict: Result  # with compare
     task: str  # on a task
     train_questions: int
     train_truncated: int

@@ -1,4 +1,7 @@
 // dofla compare as a user meets it.
+#include <chrono>
+#include <csignal>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,6 +94,31 @@ TEST_F(CompareCli, HasTheNumbersOfEvaluate) {
   EXPECT_EQ(compared["texts"][0]["name"], "some");
 }
 
+// A person reads the numbers of the JSON.
+TEST_F(CompareCli, PrintsWhatItMeasured) {
+  make_student();
+  const std::vector<std::string> arguments =
+      compare({"--texts", "own=" + text(), "other=" + text(5)});
+  const Json one = json(arguments)["students"][0];
+  const auto printed = run(arguments);
+  EXPECT_EQ(printed.exit_code, 0) << printed.err;
+  EXPECT_THAT(
+      printed.out,
+      testing::StartsWith(student + " (hybrid): " + one["verdict"]["headline"].get<std::string>()));
+  for (const Json& each : one["texts"]) {
+    const double loss = each["teacher_loss"], added = double{each["loss"]} - loss;
+    EXPECT_THAT(printed.out,
+                testing::ContainsRegex(fmt::format(
+                    " {} .* {} +{:.4f} +\\{:+.4f} +{:.4f} +{:.3f} +{:.3f} +{:.1f} %  {}\n",
+                    each["name"].get<std::string>(), int64_t{each["tokens"]}, loss, added,
+                    double{each["kl"]}, double{each["kl_99"]}, double{each["kl_999"]},
+                    100 * double{each["same_top"]}, each["grade"].get<std::string>())));
+  }
+  for (const Json& finding : one["verdict"]["findings"])
+    if (finding["grade"].is_null())
+      EXPECT_THAT(printed.out, HasSubstr("  " + finding["about"].get<std::string>() + ": "));
+}
+
 TEST_F(CompareCli, ATeacherCanReplaceItself) {
   const fs::path copy = scratch.path() / "copy";
   fs::copy(teacher, copy);
@@ -137,7 +165,62 @@ TEST_F(CompareCli, MistakesAreOneLineAndLeaveNoFile) {
                  other + ": a vocabulary of");
   expect_failure(compare({"--texts", text(), "--tasks", scratch.path().string()}), 1,
                  "holds no folder of a task");
+  expect_failure(joined(compare({"--texts", text(), "--last-words", "none.jsonl"}), out), 1,
+                 "none.jsonl");
+  expect_failure(joined(compare({"--windows", "0"}), out), 2, "--windows");
   EXPECT_FALSE(fs::exists(page));
+}
+
+// Refused before the work.
+TEST_F(CompareCli, PlacesThatCannotBeWrittenAreRefused) {
+  for (const char* option : {"--out", "--markdown"}) {
+    expect_failure({"compare", "/nowhere", "/nowhere", option, "/proc/none/page"}, 1,
+                   "/proc/none: cannot create");
+    expect_failure({"compare", "/nowhere", "/nowhere", option, scratch.path().string()}, 1,
+                   "is a folder already");
+  }
+  make_student();
+  const fs::path deep = scratch.path() / "new/folder/page.html";
+  const auto result = run(compare({"--texts", text(), "--out", deep.string()}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(fs::exists(deep));
+}
+
+TEST_F(CompareCli, DamagedStudentsAreNamed) {
+  make_student();
+  const std::string config = read_text(fs::path(student) / "config.json");
+  const std::string weights = read_text(fs::path(student) / "model.safetensors");
+  const auto expect_damaged = [&](const std::string& part) {
+    expect_failure(compare({"--texts", text(), "--out", page}), 1, part);
+    EXPECT_FALSE(fs::exists(page));
+  };
+  write_whole(fs::path(student) / "model.safetensors",
+              std::string_view(weights).substr(0, weights.size() / 2));
+  expect_damaged(student + "/model.safetensors: ");
+  fs::remove(fs::path(student) / "model.safetensors");
+  expect_damaged("no weights");
+  write_whole(fs::path(student) / "model.safetensors", weights);
+  write_whole(fs::path(student) / "config.json", "{");
+  expect_damaged(student + "/config.json: ");
+  Json bad = parse_json(config, "config");
+  bad["linear_attention"]["exact_keys"] = 3;
+  write_whole(fs::path(student) / "config.json", bad.dump());
+  expect_damaged("exact_keys");
+}
+
+TEST_F(CompareCli, AnInterruptLeavesNoPage) {
+  const fs::path copy = scratch.path() / "copy";
+  fs::copy(teacher, copy);
+  // The built-in text is read for seconds; the page's place has been tried by then.
+  const auto begun = std::chrono::steady_clock::now();
+  const auto ready = [&] {
+    return std::chrono::steady_clock::now() - begun > std::chrono::milliseconds(300);
+  };
+  const auto result = test::run_process(
+      {DOFLA_BINARY, "compare", teacher, copy.string(), "--windows", "100000", "--out", page}, {},
+      {}, {SIGINT, ready});
+  EXPECT_EQ(result.exit_code, 128 + SIGINT) << result.err;
+  for (const auto& entry : fs::directory_iterator(scratch.path())) EXPECT_EQ(entry.path(), copy);
 }
 
 TEST_F(CompareCli, HostileNamesAndTextsStayText) {

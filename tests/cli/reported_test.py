@@ -50,6 +50,28 @@ class Inspect(Reported):
             self.assertEqual(parts(table, f"layer {number}", r"(\d+) a head"), (str(layer[0]),))
             self.assertEqual(set(layer), {self.distilled["dims"][number - 1]})
 
+    def test_what_a_token_takes_follows_from_shapes(self):
+        said, table = answer("inspect", self.student), run("inspect", self.student)[0]
+        heads, groups, size = (said[name] for name in ("heads", "kv_heads", "head_size"))
+        shown = r"(.+), (\S+) operations a token"
+        costs = said["linear_attention"]["layer_costs"]
+        for number, layer in enumerate(said["linear_attention"]["features"], 1):
+            # The features of a key and of the queries of its group, products with value and sums.
+            products = sum(m * size * (2 + 2 * heads // groups) for m in layer)
+            cost = {"bytes": sum(m * (size + 2) * 4 for m in layer), "operations": 2 * products}
+            self.assertEqual(costs[number - 1], cost)
+            self.assertEqual(parts(table, f"layer {number}", r"\d+ a head: " + shown),
+                             (with_bytes_unit(cost["bytes"]), f"{cost['operations']:,}"))
+        softmax = {"bytes": 2 * groups * size * said["context"] * 2,
+                   "operations": 2 * 2 * heads * size * said["context"]}
+        self.assertEqual(said["linear_attention"]["softmax_layer_cost"], softmax)
+        self.assertEqual(parts(table, "teacher", r"a layer at (\S+) tokens: " + shown),
+                         (f"{said['context']:,}", with_bytes_unit(softmax["bytes"]),
+                          f"{softmax['operations']:,}"))
+        plan = json.loads((self.student / "plan.json").read_text())
+        self.assertEqual(plan["layer_costs"], costs)
+        self.assertIn("operations a token", (self.student / "report.html").read_text())
+
 
 class DofAndPlan(Reported):
     @classmethod
@@ -102,7 +124,11 @@ class DofAndPlan(Reported):
             said, table = answer(*arguments), run(*arguments)[0]
             self.assertIn(f"strategy {strategy}, cost 12, λ = 2^-6", table)
             for s, layer in enumerate(self.said["layers"]):
-                line = parts(table, str(s + 1), r"(\d+) +((?:\d+ )*) *(\S+) ± (\S+)$")
+                line = parts(table, str(s + 1),
+                             r"\S+ +\S+ +(\d+) +((?:\d+ )*) *(\S+) ± (\S+)$")
+                self.assertEqual(parts(table, str(s + 1), r"(\S+) +(\S+) "),
+                                 tuple(f"{said['layer_costs'][s][what]:,.0f}"
+                                       for what in ("bytes", "operations")))
                 self.assertEqual(line[0], str(said["dims"][s]))
                 if strategy == "dof-head":
                     self.assertEqual([int(m) for m in line[1].split()], said["heads"][s])
@@ -121,6 +147,10 @@ class DofAndPlan(Reported):
                                     sum(value**2 for value in spectrum)) for spectrum in spectra]
                 self.assertAlmostEqual(of["kernel"], statistics.mean(kernel))
             self.shows(parts(table, "mean", r"(\S+)")[0], said["mean"], 2)
+            operations = sum(layer["operations"] for layer in said["layer_costs"])
+            heads = said["model"]["heads"] * said["model"]["head_size"] * said["model"]["layers"]
+            self.assertEqual(parts(table, "token", r"(\S+) operations.*softmax attention to (\S+)"),
+                             (f"{operations:,.0f}", f"{operations / (4 * heads):.0f}"))
 
     def test_measured_errors_stand_beside_what_the_theorem_allows(self):
         file = new_path("errors.json")

@@ -83,6 +83,27 @@ class FidelityPage(unittest.TestCase):
                     self.assertLessEqual(
                         self.browser.evaluate("document.documentElement.scrollWidth"), width)
 
+    def test_charts_and_tables_can_be_read_on_a_phone(self):
+        self.open("fidelity", 400)
+        smallest = self.browser.evaluate(
+            """Math.min(...[...document.querySelectorAll('.chart text')].map(text => {
+                 const {a, b} = text.getScreenCTM();
+                 return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
+               }))""")
+        self.assertGreater(smallest, 8.5)
+        # A title of an axis does not stand on the numbers beside it.
+        self.assertEqual(self.browser.evaluate(
+            """[...document.querySelectorAll('.chart')].filter(chart => {
+                 const boxes = of => [...chart.querySelectorAll(of)].map(t => t.getBoundingClientRect());
+                 return boxes('.axis-title').some(a => boxes('.tick-label').some(b =>
+                   a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom));
+               }).length"""), 0)
+        # What a student has to beat: the number is seen without scrolling.
+        right = self.browser.evaluate(
+            """[...document.querySelectorAll('td')].find(c => c.textContent == '+0.0600')
+                 .getBoundingClientRect().right""")
+        self.assertLessEqual(right, 400)
+
     def test_dark_and_light_can_both_be_read(self):
         self.open("fidelity")
         light = self.browser.evaluate(CONTRAST)

@@ -60,6 +60,22 @@ TEST(FidelityPage, TablesHaveTheNumbersOfTheReport) {
   EXPECT_EQ(slices.rows[1].cells[3].text, "0.008");
 }
 
+// The teacher through the same training, say: it has nothing to beat, the others have it.
+TEST(FidelityPage, ASoftmaxStudentIsAControlOfTheOthers) {
+  FidelityReport report = test::plain_fidelity();
+  EXPECT_EQ(controls_table(report).rows.size(), 8u);  // two students on two texts, and a window
+  StudentFidelity& control = report.students[1];
+  control.kind = "softmax";
+  control.texts[1].controls.student_loss = 3.27;
+  const ResultTable controls = controls_table(report);
+  ASSERT_EQ(controls.rows.size(), 6u);
+  EXPECT_EQ(controls.rows[5].labels,
+            (std::vector<std::string>{"out/linear", "news", "out/hybrid, softmax attention"}));
+  EXPECT_EQ(controls.rows[5].cells[0].text, "+0.0200");
+  const std::string page = render_fidelity_page(report, {"dofla compare a b", "1"});
+  EXPECT_THAT(page, HasSubstr("softmax attention, a control"));
+}
+
 TEST(FidelityPage, MarkdownHasTheVerdict) {
   const std::string text = fidelity_markdown(test::plain_fidelity(), {"dofla compare", "1"});
   for (const char* part : {"## Verdict", "## Loss", "## Cost", "## Recall", "out/hybrid"})

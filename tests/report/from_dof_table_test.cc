@@ -127,10 +127,11 @@ TEST(FromDimensionPlan, AClippedDimensionDoesNotMove) {
 }
 
 TEST(FromDimensionPlan, StandsAloneWithoutSpread) {
-  const PlanSection section =
-      from_dimension_plan(plan_with(test::small_table(), PlanStrategy::kDof), nullptr);
+  const DimensionPlan plan = plan_with(test::small_table(), PlanStrategy::kDof);
+  const PlanSection section = from_dimension_plan(plan, nullptr);
   ASSERT_EQ(section.layers.size(), 3u);
   EXPECT_EQ(section.layers[0].spread, 0);
+  for (size_t s = 0; s < 3; ++s) EXPECT_EQ(section.layers[s].cost, plan.token_cost(s));
 }
 
 TEST(FromDimensionPlan, RefusesAnotherModelsTable) {

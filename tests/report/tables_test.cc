@@ -77,6 +77,14 @@ TEST(ReportTables, ExactKeysHaveARowWhereThereAreAny) {
   EXPECT_THAT(rows_of(plan_table_html(plan)).at(3), ElementsAre("exact keys", "36", "0"));
 }
 
+TEST(ReportTables, CostsHaveRowsWhereTheyAreKnown) {
+  PlanSection plan;
+  plan.layers = {{{4}, 0, 36, TokenCost{64'048, 68'608}}, {{}, 0, 0}};
+  const Rows rows = rows_of(plan_table_html(plan));
+  EXPECT_THAT(rows.at(4), ElementsAre("memory", "64.0 kB", "grows"));
+  EXPECT_THAT(rows.at(5), ElementsAre("operations a token", "68\u202f608", "grows"));
+}
+
 TEST(ReportTables, HeadsThatDifferHaveTheirOwnTable) {
   PlanSection plan;
   plan.layers = {{{4, 8, 6}, 0}, {{5, 5, 5}, 0}};

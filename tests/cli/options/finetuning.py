@@ -32,6 +32,13 @@ def _():
     check(finetuned(teacher=MODEL).said["epochs"][0]["loss"] != finetuned().said["epochs"][0]["loss"])
 
 
+@option("finetune", "--compare")
+def _():
+    page = new_path("page.html")
+    check("verdict" in Finetuned(teacher=MODEL, compare=page).said)
+    check("Can it replace its teacher?" in page.read_text())
+
+
 @option("finetune", "--taught")
 def _():
     # All of the vocabulary: as much as the teacher itself says, but for the rounding on disk.

@@ -10,6 +10,14 @@ def _():
     check((distilled().out / "report.html").exists())
 
 
+@option("distill", "--compare")
+def _():
+    page = new_path("page.html")
+    said = Distilled(compare=page).said
+    equal(said["verdict"]["findings"][0]["about"], "held out")
+    check("Can it replace its teacher?" in page.read_text() and "verdict" not in distilled().said)
+
+
 @option("distill", "--cost")
 def _():
     check(abs(sum(distilled(cost=6).said["dims"]) / 5 - 6) <= 0.5)
