@@ -92,7 +92,8 @@ Command add_estimate(CLI::App& program) {
       ->capture_default_str();
   add_number(*app, "--cost", options.features, "features a head", "M", whole_between(1, 1 << 20))
       ->capture_default_str();
-  add_number(*app, "--gpus", options.machine.gpus, "GPUs, each with the whole model", "N",
+  add_number(*app, "--gpus", options.machine.gpus,
+             "GPUs, each with the whole model and a share of the moments", "N",
              whole_between(1, 1 << 20))
       ->capture_default_str();
   add_number(*app, "--tflops", arguments->tflops,

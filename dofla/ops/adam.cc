@@ -1,6 +1,7 @@
 #include "dofla/ops/adam.h"
 
 #include <cmath>
+#include <numeric>
 
 namespace dofla {
 namespace {
@@ -59,12 +60,23 @@ double global_norm(std::span<const Tensor> gradients) {
   return std::sqrt(squares(gradients));
 }
 
-double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
+double total_squares(std::span<const std::vector<double>> blocks_of_gradients) {
+  double sum = 0;
+  for (const std::vector<double>& blocks : blocks_of_gradients)
+    sum += std::accumulate(blocks.begin(), blocks.end(), 0.0);
+  return sum;
+}
+
+void clip_norm(double norm, double max_norm, std::span<Tensor> gradients) {
   require(max_norm > 0, "adam: expected a maximal norm above 0, found {}", max_norm);
+  if (!std::isfinite(norm) || norm <= max_norm) return;
+  for (Tensor& gradient : gradients)
+    adam_backend(gradient.device()).scale(static_cast<float>(max_norm / norm), gradient);
+}
+
+double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
   const double norm = global_norm(gradients);
-  if (!std::isfinite(norm) || norm <= max_norm) return norm;
-  const auto scale = adam_backend(gradients.front().device()).scale;
-  for (Tensor& gradient : gradients) scale(static_cast<float>(max_norm / norm), gradient);
+  clip_norm(norm, max_norm, gradients);
   return norm;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "dofla/core/tensor.h"
 #include "dofla/ops/adam_factors.h"
@@ -34,8 +35,18 @@ void adam_step(const Tensor& gradient,  // shaped like the parameter, F32
 // The Euclidean norm of all gradients together, in double; not finite if any of them is not.
 double global_norm(std::span<const Tensor> gradients);
 
-// Scales the gradients so that their global norm is at most max_norm, and returns the norm they
-// had. A norm that is not finite leaves them alone: skip the step then.
+// Its square in two steps, for gradients of which others hold some, on the CPU: sums of squares of
+// every kSquaresBlock elements of a gradient, and those of all gradients added up. The same bits,
+// whoever has made which sums.
+constexpr int64_t kSquaresBlock = 4096;
+std::vector<double> block_squares(const Tensor& gradient);
+double total_squares(std::span<const std::vector<double>> blocks_of_gradients);
+
+// Scales gradients of that norm so that it is at most max_norm. One that is not finite leaves them
+// alone: skip the step then.
+void clip_norm(double norm, double max_norm, std::span<Tensor> gradients);
+
+// Clips by the global norm and returns it.
 double clip_by_global_norm(double max_norm, std::span<Tensor> gradients);
 
 // What a device has to implement; ops/adam.cc checks the arguments and picks the device.

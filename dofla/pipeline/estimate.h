@@ -35,7 +35,7 @@ struct StageEstimate {
 
 // Of distillation layer by layer and by kl, and of fine-tuning beside a teacher: everything, the
 // attention with its projections, or features alone. GPUs share the windows of a batch, each with
-// the whole model. Throws std::invalid_argument unless all options are positive and a batch has a
+// the whole model but its share of the optimizer's moments. Throws std::invalid_argument unless all options are positive and a batch has a
 // window for every GPU.
 std::vector<StageEstimate> estimate_stages(const ModelConfig& config,
                                            const EstimateOptions& options);

@@ -45,8 +45,8 @@ struct FinetuneOptions {
   bool keep_best = true;
   int64_t part_tokens = 2048;  // StepMemory: a GPU wants more at once, part_tokens_for()
   bool recompute = false;      // less memory for a third more time: Tape::recompute
-  // Ranks that train together: each differentiates a share of a step's examples and makes the same
-  // step. The first one keeps the run.
+  // Ranks that train together: each differentiates a share of a step's examples, holds the moments
+  // of a share of the parameters and makes their step. The first one keeps the run.
   Group group = {};
 
   // Where the run is kept until it is over; empty: nowhere. `resume` goes on with the run there.

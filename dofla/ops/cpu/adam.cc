@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "dofla/core/parallel.h"
@@ -49,23 +48,11 @@ namespace {
 
 HWY_EXPORT(AdamRow);
 
-constexpr int64_t kPart = 4096;  // elements at a time: four rows of them fit in the first cache
+// Elements at a time: four rows of them fit in the first cache.
+constexpr int64_t kPart = kSquaresBlock;
 
 int64_t part_count(int64_t elements) {
   return (elements + kPart - 1) / kPart;
-}
-
-double squares_of(const Tensor& x) {
-  const float* data = x.data<float>();
-  std::vector<double> parts(static_cast<size_t>(part_count(x.count())));
-  parallel_for(part_count(x.count()), [&](int64_t part) {
-    const float* from = data + part * kPart;
-    const float* to = data + std::min((part + 1) * kPart, x.count());
-    double sum = 0;  // in double: a square overflows float at 2⁶⁴
-    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
-    parts[static_cast<size_t>(part)] = sum;
-  });
-  return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
@@ -82,9 +69,9 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
 }
 
 double sum_of_squares(std::span<const Tensor> all) {
-  double sum = 0;
-  for (const Tensor& x : all) sum += squares_of(x);
-  return sum;
+  std::vector<std::vector<double>> blocks;
+  for (const Tensor& x : all) blocks.push_back(block_squares(x));
+  return total_squares(blocks);
 }
 
 void scale(float factor, Tensor& x) {
@@ -100,4 +87,22 @@ const AdamBackend kAdam = {
     .adam_step = adam_step, .sum_of_squares = sum_of_squares, .scale = scale};
 
 }  // namespace dofla::cpu
+
+namespace dofla {
+
+std::vector<double> block_squares(const Tensor& gradient) {
+  const float* data = gradient.data<float>();
+  const int64_t count = gradient.count();
+  std::vector<double> blocks(static_cast<size_t>(cpu::part_count(count)));
+  parallel_for(cpu::part_count(count), [&](int64_t part) {
+    const float* from = data + part * cpu::kPart;
+    const float* to = data + std::min((part + 1) * cpu::kPart, count);
+    double sum = 0;  // in double: a square overflows float at 2⁶⁴
+    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
+    blocks[static_cast<size_t>(part)] = sum;
+  });
+  return blocks;
+}
+
+}  // namespace dofla
 #endif
