@@ -110,10 +110,12 @@ void read_moments(const Safetensors& file, const std::string& name, AdamMoments&
   moments.square = moments.square.clone().to(device);
 }
 
-AdamMoments find_moments(const Safetensors& file, const std::string& name, const Shape& shape) {
+AdamMoments find_moments(const Safetensors& file, const std::string& name, const Shape& shape,
+                         DType dtype) {
   const Tensor steps = find_tensor(file, name + ".steps", {1}, DType::kI64);
-  return {find_tensor(file, name + ".mean", shape), find_tensor(file, name + ".square", shape),
-          steps.data<int64_t>()[0]};
+  return {.mean = find_tensor(file, name + ".mean", shape, dtype),
+          .square = find_tensor(file, name + ".square", shape, dtype),
+          .steps = steps.data<int64_t>()[0]};
 }
 
 }  // namespace dofla

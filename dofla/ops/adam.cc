@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "dofla/core/random.h"
+
 namespace dofla {
 namespace {
 
@@ -17,11 +19,13 @@ const AdamBackend& adam_backend(const Device& device) {
 
 }  // namespace
 
-AdamMoments new_adam_moments(const Tensor& parameter) {
-  const auto zeros = [&] {
-    return Tensor::zeros(parameter.shape(), DType::kF32, parameter.device());
-  };
-  return {zeros(), zeros(), 0};
+AdamMoments new_adam_moments(const Tensor& parameter, DType dtype) {
+  const auto zeros = [&] { return Tensor::zeros(parameter.shape(), dtype, parameter.device()); };
+  return {.mean = zeros(), .square = zeros()};
+}
+
+AdamChance adam_chance(const AdamMoments& moments) {
+  return {mixed(moments.seed + mixed(static_cast<uint64_t>(moments.steps))), moments.first};
 }
 
 AdamFactors adam_factors(const AdamOptions& options, int64_t step) {
@@ -41,8 +45,9 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
   require_shape(moments.square, parameter.shape(), "adam: square");
   require_f32(parameter, "parameter");
   require_f32(gradient, "gradient");
-  require_f32(moments.mean, "mean");
-  require_f32(moments.square, "square");
+  if (moments.mean.dtype() != DType::kBF16) require_f32(moments.mean, "mean");
+  require(moments.square.dtype() == moments.mean.dtype(), "adam: square: expected {}, found {}",
+          name(moments.mean.dtype()), name(moments.square.dtype()));
   require(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
           "adam: expected betas in [0, 1), found {} and {}", options.beta1, options.beta2);
   ++moments.steps;

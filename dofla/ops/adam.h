@@ -18,16 +18,23 @@ struct AdamOptions {
   double weight_decay = 0;
 };
 
-// What Adam remembers of one parameter. Plain data: save it to resume.
+// What Adam remembers of one parameter. Plain data: save it to resume. Moments in BF16 are rounded
+// up or down by chance, so that they are right in the mean (docs/finetune.md, "Small moments"). The
+// chance is that of the seed, the step and the number of an element: a parameter that is held in
+// parts has the bits of a whole one.
 struct AdamMoments {
-  Tensor mean;    // running mean of the gradient, shaped like the parameter, F32
+  Tensor mean;    // running mean of the gradient, shaped like the parameter, F32 or BF16
   Tensor square;  // running mean of its square
   int64_t steps = 0;
+  uint64_t seed = 0;
+  int64_t first = 0;  // the number of the first element
 };
 
-AdamMoments new_adam_moments(const Tensor& parameter);  // on the parameter's device
+// On the parameter's device.
+AdamMoments new_adam_moments(const Tensor& parameter, DType dtype = DType::kF32);
 
 AdamFactors adam_factors(const AdamOptions& options, int64_t step);  // of step 1, 2, …
+AdamChance adam_chance(const AdamMoments& moments);                  // of the step just counted
 
 void adam_step(const Tensor& gradient,  // shaped like the parameter, F32
                const AdamOptions& options, AdamMoments& moments, Tensor& parameter);

@@ -27,6 +27,7 @@ class Estimate {
         length_(options.length),
         tokens_(static_cast<double>(options.batch * options.length) /
                 static_cast<double>(options.machine.gpus)),
+        moments_(2.0 * static_cast<double>(size_in_bytes(dtype_of(options.moments)))),
         shape_(attention_shape(config, options.length, options.features)) {}
 
   StageEstimate layerwise() const {
@@ -93,8 +94,8 @@ class Estimate {
   // Of weights that learn F32, BF16 copies, gradients and a share of both moments, of the others
   // the copies; and the teacher.
   double finetuned_bytes(double trained) const {
-    return (4 + 2 + 4) * trained + 8 * share_of(trained) + 2 * (matrix_weights(config_) - trained) +
-           weights(2);
+    return (4 + 2 + 4) * trained + moments_ * share_of(trained) +
+           2 * (matrix_weights(config_) - trained) + weights(2);
   }
 
   // Numbers of a token that a block works on at once, in BF16: its input, heads, and the inner
@@ -121,7 +122,8 @@ class Estimate {
   const ModelConfig& config_;
   Machine machine_;
   int64_t length_;
-  double tokens_;  // of a step, a GPU
+  double tokens_;   // of a step, a GPU
+  double moments_;  // bytes of both, a parameter
   AttentionShape shape_;
 };
 

@@ -79,9 +79,10 @@ void Finetuner::save() {
 
 // Of parameters, two moments of each and those of the best epoch.
 int64_t Finetuner::largest_checkpoint() const {
-  int64_t bytes = 0;
-  for (const auto& [name, parameter] : optimizer_.parameters()) bytes += parameter.bytes();
-  return (options_.keep_best ? 4 : 3) * bytes;
+  int64_t count = 0;
+  for (const auto& [name, parameter] : optimizer_.parameters()) count += parameter.count();
+  const int64_t moment = size_in_bytes(dtype_of(options_.moments));
+  return count * ((options_.keep_best ? 8 : 4) + 2 * moment);
 }
 
 void Finetuner::restore() {

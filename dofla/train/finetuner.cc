@@ -32,6 +32,7 @@ Json describe(const Transformer& model, const TrainingExamples& examples,
               {"warmup", options.warmup},
               {"weight_decay", options.weight_decay},
               {"clip", options.clip},
+              {"moments", name(options.moments)},
               {"seed", options.seed},
               {"keep", options.keep_best ? "best" : "last"},
               {"part_tokens", options.part_tokens}});
@@ -92,7 +93,9 @@ Finetuner::Finetuner(Transformer& model, const TrainingExamples& examples,
       optimizer_(learning(model, options, lora_),
                  {.weight_decay = options.weight_decay,
                   .feature_rate = options.feature_rate,
-                  .clip = options.clip},
+                  .clip = options.clip,
+                  .moments = options.moments,
+                  .seed = options.seed},
                  options.group) {}
 
 std::vector<int64_t> Finetuner::batch(int64_t step) {

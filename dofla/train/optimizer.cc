@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "dofla/core/error.h"
+#include "dofla/core/random.h"
 #include "dofla/distill/training_file.h"
 
 namespace dofla {
@@ -40,6 +41,10 @@ std::vector<int64_t> counts_of(const NamedTensors& named) {
 
 }  // namespace
 
+DType dtype_of(MomentType type) {
+  return type == MomentType::kBFloat16 ? DType::kBF16 : DType::kF32;
+}
+
 Optimizer::Optimizer(NamedTensors parameters, const OptimizerOptions& options, const Group& group)
     : parameters_(std::move(parameters)),
       tensors_(without_names(parameters_)),
@@ -49,7 +54,11 @@ Optimizer::Optimizer(NamedTensors parameters, const OptimizerOptions& options, c
           options_.clip);
   // Throws on a mapped weight now, not in the middle of a step.
   for (Tensor& tensor : tensors_) tensor.mutable_raw();
-  for (const Shard& shard : shards_.own()) moments_.push_back(new_adam_moments(shard.of(tensors_)));
+  for (const Shard& shard : shards_.own()) {
+    moments_.push_back(new_adam_moments(shard.of(tensors_), dtype_of(options_.moments)));
+    moments_.back().seed = mixed(options_.seed + mixed(shard.tensor));
+    moments_.back().first = shard.begin;
+  }
 }
 
 AdamOptions Optimizer::options_for(size_t parameter, double learning_rate) const {
@@ -116,6 +125,7 @@ void Optimizer::hand_out(std::span<Tensor> staging) {
 }
 
 void Optimizer::save(NamedTensors& tensors) const {
+  const DType dtype = dtype_of(options_.moments);
   std::vector<Tensor> means, squares;
   for (const AdamMoments& moments : moments_) {
     means.push_back(moments.mean);
@@ -123,12 +133,14 @@ void Optimizer::save(NamedTensors& tensors) const {
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
-    const Tensor mean = shards_.whole(i, means, DType::kF32);
-    const Tensor square = shards_.whole(i, squares, DType::kF32);
+    const Tensor mean = shards_.whole(i, means, dtype);
+    const Tensor square = shards_.whole(i, squares, dtype);
     if (!shards_.group().is_first()) continue;
     tensors.emplace_back(name, parameter.to(Device()));
     append_moments(moments_of(name),
-                   {mean.reshape(parameter.shape()), square.reshape(parameter.shape()), steps_},
+                   {.mean = mean.reshape(parameter.shape()),
+                    .square = square.reshape(parameter.shape()),
+                    .steps = steps_},
                    tensors);
   }
   tensors.emplace_back(kSkipped, integers({skipped_}));
@@ -139,7 +151,8 @@ void Optimizer::restore(const Safetensors& file) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;
     tensors_[i].assign(find_tensor(file, name, tensors_[i].shape()));
-    saved.push_back(find_moments(file, moments_of(name), tensors_[i].shape()));
+    saved.push_back(
+        find_moments(file, moments_of(name), tensors_[i].shape(), dtype_of(options_.moments)));
     steps_ = saved.back().steps;
   }
   for (size_t i = 0; i < moments_.size(); ++i) {

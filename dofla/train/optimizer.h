@@ -7,11 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "dofla/core/names.h"
 #include "dofla/distributed/shards.h"
 #include "dofla/model/gradients.h"
 #include "dofla/ops/adam.h"
 
 namespace dofla {
+
+enum class MomentType {
+  kFloat32,
+  kBFloat16,  // rounded by chance: docs/finetune.md, "Small moments"
+};
+
+template <>
+struct Names<MomentType> {
+  static constexpr std::string_view kWhat = "type of moments";
+  static constexpr std::array kAll = {Name{MomentType::kFloat32, "float32"},
+                                      Name{MomentType::kBFloat16, "bf16"}};
+};
+
+DType dtype_of(MomentType type);
 
 struct OptimizerOptions {
   double beta1 = 0.9;
@@ -24,6 +39,8 @@ struct OptimizerOptions {
   // apart than weights do.
   double feature_rate = 1;
   double clip = 1;  // the largest norm of all gradients together; 0: any
+  MomentType moments = MomentType::kFloat32;
+  uint64_t seed = 0;  // of the chance by which moments in 16 bits are rounded
 };
 
 class Optimizer {

@@ -96,6 +96,11 @@ class Finetune(Equality):
         text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 5, "--epochs", 2]
         self.equal_training("finetune", MODEL, *text)
 
+    def test_small_moments(self):
+        # Rounded by the number of an element, not by who holds it.
+        text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 5, "--epochs", 1]
+        self.equal_training("finetune", MODEL, *text, "--moments", "bf16")
+
     def test_teacher(self):
         text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 2, "--epochs", 1]
         self.equal_training("finetune", MODEL, "--teacher", MODEL, *text, ranks=(3,))

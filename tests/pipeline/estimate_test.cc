@@ -98,6 +98,13 @@ TEST(Estimate, GpusShareTheMoments) {
   EXPECT_TRUE(four.fits({}));
 }
 
+TEST(Estimate, SmallMomentsTakeHalf) {
+  const double whole = stage(kLlama8b, "finetune --teacher").bytes;
+  const double small =
+      stage(kLlama8b, "finetune --teacher", {.moments = MomentType::kBFloat16}).bytes;
+  EXPECT_NEAR(whole - small, 4 * matrix_weights(kLlama8b), 1);
+}
+
 TEST(Estimate, RefusesWhatIsNoRun) {
   EXPECT_THROW(estimate_stages(kTinyLlama, {.length = 0}), std::invalid_argument);
   EXPECT_THROW(estimate_stages(kTinyLlama, {.batch = 4, .machine = {.gpus = 8}}),

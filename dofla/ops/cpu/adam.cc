@@ -1,10 +1,13 @@
 #include "dofla/ops/adam.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <vector>
 
 #include "dofla/core/parallel.h"
+#include "dofla/core/random.h"
 #include "dofla/ops/cpu/vector_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -55,9 +58,51 @@ int64_t part_count(int64_t elements) {
   return (elements + kPart - 1) / kPart;
 }
 
+// Up with the chance that makes the mean of what is stored the number itself: BF16 is the upper
+// half of the bits, which within a binade and at its end are proportional to the number.
+BFloat16 rounded_by_chance(float x, uint64_t chance) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t more = (bits & kExponent) == kExponent ? 0 : chance & 0xffffu;
+  return {static_cast<uint16_t>((bits + more) >> 16)};
+}
+
+// One part whose moments are in BF16: the step itself is made with what Adam has before it is
+// rounded.
+void adam_part(const AdamFactors& factors, const AdamChance& chance, const float* gradient,
+               int64_t count, BFloat16* mean, BFloat16* square, float* parameter) {
+  std::array<float, kPart> wide_mean, wide_square;
+  std::transform(mean, mean + count, wide_mean.begin(), [](BFloat16 x) { return to_float(x); });
+  std::transform(square, square + count, wide_square.begin(),
+                 [](BFloat16 x) { return to_float(x); });
+  HWY_DYNAMIC_DISPATCH(AdamRow)
+  (factors, gradient, count, wide_mean.data(), wide_square.data(), parameter);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bits = mixed(chance.key + static_cast<uint64_t>(chance.first + i));
+    mean[i] = rounded_by_chance(wide_mean[static_cast<size_t>(i)], bits);
+    square[i] = rounded_by_chance(wide_square[static_cast<size_t>(i)], bits >> 16);
+  }
+}
+
+void adam_step_in_bf16(const Tensor& gradient, const AdamFactors& factors, AdamMoments& moments,
+                       Tensor& parameter) {
+  const AdamChance chance = adam_chance(moments);
+  const float* from = gradient.data<float>();
+  auto* mean = moments.mean.data<BFloat16>();
+  auto* square = moments.square.data<BFloat16>();
+  float* to = parameter.data<float>();
+  parallel_for(part_count(parameter.count()), [&](int64_t part) {
+    const int64_t at = part * kPart, count = std::min(kPart, parameter.count() - at);
+    adam_part(factors, {chance.key, chance.first + at}, from + at, count, mean + at, square + at,
+              to + at);
+  });
+}
+
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
                Tensor& parameter) {
   const AdamFactors factors = adam_factors(options, moments.steps);
+  if (moments.mean.dtype() == DType::kBF16)
+    return adam_step_in_bf16(gradient, factors, moments, parameter);
   const float* from = gradient.data<float>();
   float* mean = moments.mean.data<float>();
   float* square = moments.square.data<float>();
