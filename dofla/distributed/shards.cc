@@ -1,6 +1,8 @@
 #include "dofla/distributed/shards.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 
 #include "dofla/core/error.h"
 #include "dofla/distributed/agreement.h"
@@ -140,10 +142,21 @@ struct ShardedSum::Underway {
   transport::Exchange exchange;
 };
 
-ShardedSum::ShardedSum(const Shards& shards, std::span<const Tensor> tensors)
+ShardedSum::ShardedSum(const Shards& shards, std::span<const Tensor> tensors,
+                       std::span<const int64_t> layers)
     : shards_(shards), tensors_(tensors) {
-  require(tensors.size() == shards.counts_.size(), "shards: {} tensors of {}", tensors.size(),
+  require(tensors.size() == shards.counts_.size() &&
+              (layers.empty() || layers.size() == tensors.size()),
+          "shards: {} tensors of {} layers, expected {}", tensors.size(), layers.size(),
           shards.counts_.size());
+  for (size_t i = 0; i < shards.parcels_.size(); ++i) {
+    int64_t complete = layers.empty() ? -1 : std::numeric_limits<int64_t>::max();
+    for (const std::vector<Shard>& of_rank : shards.parcels_[i])
+      for (const Shard& shard : of_rank)
+        if (!layers.empty()) complete = std::min(complete, layers[shard.tensor]);
+    order_.emplace_back(complete, i);
+  }
+  std::ranges::stable_sort(order_, std::greater(), &std::pair<int64_t, size_t>::first);
 }
 
 // After an error MPI may still write what others send: the memory for it is left to the process,
@@ -154,7 +167,7 @@ ShardedSum::~ShardedSum() {
 
 void ShardedSum::start_next() {
   const Group& group = shards_.group_;
-  const Shards::Parcel& parcel = shards_.parcels_[started_++];
+  const Shards::Parcel& parcel = shards_.parcels_[order_[started_++].second];
   const std::vector<Shard>& own = parcel[static_cast<size_t>(group.rank())];
   std::vector<float> buffer(static_cast<size_t>(count_of(own) * (group.size() - 1)));
   std::vector<transport::Message> sent, received;
@@ -195,8 +208,12 @@ void ShardedSum::add_oldest() {
   underway_.pop_front();
 }
 
+void ShardedSum::finished(int64_t layer) {
+  while (started_ < order_.size() && order_[started_].first >= layer) start_next();
+}
+
 void ShardedSum::finish() {
-  while (started_ < shards_.parcels_.size()) start_next();
+  finished(-1);
   while (!underway_.empty()) add_oldest();
 }
 

@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "dofla/distributed/group.h"
 
@@ -61,24 +62,30 @@ class Shards {
   friend class ShardedSum;
 };
 
-// Sums that are made while something else goes on, parcel by parcel in their order.
+// Such sums while the tensors are still being made. They become complete from the highest layer to
+// the lowest, and parcels are sent in that order, the same on all ranks.
 class ShardedSum {
  public:
-  ShardedSum(const Shards& shards, std::span<const Tensor> tensors);
+  // Tensor i is complete with layers[i]; where it is −1, or there are none, with finish() only.
+  ShardedSum(const Shards& shards, std::span<const Tensor> tensors,
+             std::span<const int64_t> layers = {});
   ~ShardedSum();
   ShardedSum(const ShardedSum&) = delete;
   ShardedSum& operator=(const ShardedSum&) = delete;
 
-  // Sends the next parcel off. Its tensors must not change before finish().
-  void start_next();
-  void finish();  // all parcels, those that were not started among them
+  // Sends off what is complete with this layer and those above it: it must not change before
+  // finish(), which may be called without.
+  void finished(int64_t layer);
+  void finish();
 
  private:
   struct Underway;
+  void start_next();
   void add_oldest();
 
   const Shards& shards_;
   std::span<const Tensor> tensors_;
+  std::vector<std::pair<int64_t, size_t>> order_;  // a layer and a parcel
   size_t started_ = 0;
   std::deque<std::unique_ptr<Underway>> underway_;
 };

@@ -70,6 +70,15 @@ AdamOptions Optimizer::options_for(size_t parameter, double learning_rate) const
           .weight_decay = decayed(name, tensor) ? options_.weight_decay : 0};
 }
 
+void Optimizer::expect(const NamedTensors& gradients, std::span<const int64_t> layers) {
+  expected_ = without_names(gradients);
+  sum_ = std::make_unique<ShardedSum>(shards_, expected_, layers);
+}
+
+void Optimizer::finished(int64_t layer) {
+  sum_->finished(layer);
+}
+
 bool Optimizer::step(const NamedTensors& gradients, double learning_rate) {
   require(gradients.size() == parameters_.size(), "optimizer: {} gradients for {} parameters",
           gradients.size(), parameters_.size());
@@ -98,10 +107,17 @@ bool Optimizer::step(const NamedTensors& gradients, double learning_rate) {
 }
 
 // Returns their norm over all ranks. Afterwards only the share of this one has a meaning.
-double Optimizer::sum_and_clip(std::span<Tensor> gradients) const {
+double Optimizer::sum_and_clip(std::span<Tensor> gradients) {
   const double most = options_.clip == 0 ? std::numeric_limits<double>::infinity() : options_.clip;
   if (shards_.group().alone()) return clip_by_global_norm(most, gradients);
-  shards_.sum(gradients);
+  if (sum_) {
+    require(expected_.front().raw() == gradients.front().raw(),
+            "optimizer: a step on other gradients than were expected");
+    sum_->finish();
+    sum_.reset();
+  } else {
+    shards_.sum(gradients);
+  }
   std::vector<Tensor> own;
   std::vector<double> squares;
   for (const Shard& shard : shards_.own()) {

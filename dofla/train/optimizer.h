@@ -49,6 +49,12 @@ class Optimizer {
   // all ranks. Moments are on the same device.
   Optimizer(NamedTensors parameters, const OptimizerOptions& options, const Group& group = {});
 
+  // All ranks, before a step of several of them on the CPU: its gradients, which are yet to be
+  // made, are added up over the ranks meanwhile. finished(layer) says that those whose layers[i] is
+  // not below it are made.
+  void expect(const NamedTensors& gradients, std::span<const int64_t> layers);
+  void finished(int64_t layer);
+
   // All ranks. One step on the sums over the ranks of gradients with the same names in the same
   // order, which are changed. False if their norm is not finite: then nothing has changed but the
   // count of skipped steps.
@@ -74,7 +80,7 @@ class Optimizer {
 
  private:
   AdamOptions options_for(size_t parameter, double learning_rate) const;
-  double sum_and_clip(std::span<Tensor> gradients) const;
+  double sum_and_clip(std::span<Tensor> gradients);
   void hand_out(std::span<Tensor> staging);
 
   NamedTensors parameters_;
@@ -83,6 +89,9 @@ class Optimizer {
   Shards shards_;
   std::vector<AdamMoments> moments_;  // of the shards that this rank holds
   int64_t steps_ = 0, skipped_ = 0;
+
+  std::vector<Tensor> expected_;  // gradients that are being summed
+  std::unique_ptr<ShardedSum> sum_;
 };
 
 }  // namespace dofla

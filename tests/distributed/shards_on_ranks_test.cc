@@ -67,6 +67,28 @@ TEST(ShardsOnRanks, SumsAreThoseOfTheGroup) {
   for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(values(tensors[i]), expected[i]) << i;
 }
 
+// Tensors that are made one after the other: each is sent when it is complete, and not before.
+TEST(ShardsOnRanks, SumsAreMadeWhileTensorsAre) {
+  if (group.alone()) return;
+  const Shards shards(group, kCounts);
+  const std::vector<Tensor> expected = tensors_of_rank(group.rank());
+  shards.sum(expected);
+  const std::vector<int64_t> layers = {2, 2, 1, -1, 0, 0, -1};
+  std::vector<Tensor> tensors;
+  for (const int64_t count : kCounts) tensors.push_back(Tensor::zeros({count}));
+  const std::vector<Tensor> made = tensors_of_rank(group.rank());
+  ShardedSum sum(shards, tensors, layers);
+  for (int64_t layer = 2; layer >= -1; --layer) {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (layers[i] == layer) tensors[i].assign(made[i]);
+    // A rank that has made nothing sends zeros, or what it has, at the end.
+    if (layer >= 0 && group.rank() != group.size() - 1) sum.finished(layer);
+  }
+  sum.finish();
+  for (const Shard& shard : shards.own())
+    EXPECT_EQ(values(shard.of(tensors)), values(shard.of(expected)));
+}
+
 TEST(ShardsOnRanks, EveryShardComesFromItsHolder) {
   const Shards shards(group, kCounts);
   std::vector<Tensor> tensors;
