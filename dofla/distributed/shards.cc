@@ -182,8 +182,8 @@ void ShardedSum::start_next() {
     }
   }
   if (underway_.size() == kMostUnderway) add_oldest();
-  underway_.push_back(
-      std::make_unique<Underway>(own, std::move(buffer), transport::Exchange(sent, received)));
+  underway_.push_back(std::unique_ptr<Underway>(
+      new Underway{own, std::move(buffer), transport::Exchange(sent, received)}));
 }
 
 // A sum of two does not depend on their order: what ranks before this one sent is added up first.
