@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "cli/choice_option.h"
 #include "cli/command.h"
 #include "cli/memory_option.h"
 #include "cli/output.h"
@@ -92,7 +93,9 @@ Command add_estimate(CLI::App& program) {
       ->capture_default_str();
   add_number(*app, "--cost", options.features, "features a head", "M", whole_between(1, 1 << 20))
       ->capture_default_str();
-  add_number(*app, "--gpus", options.machine.gpus, "GPUs, each with the whole model", "N",
+  add_choice(*app, "--moments", options.moments, "of finetune: bf16 takes half the memory");
+  add_number(*app, "--gpus", options.machine.gpus,
+             "GPUs, each with the whole model and a share of the moments", "N",
              whole_between(1, 1 << 20))
       ->capture_default_str();
   add_number(*app, "--tflops", arguments->tflops,

@@ -69,6 +69,8 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
   add_number(app, "--clip", job.clip, "largest norm of the gradients of a step; 0: any", "C",
              real_between(0, 1e9))
       ->capture_default_str();
+  add_choice(app, "--moments", job.moments,
+             "the optimizer's: bf16, rounded by chance, takes half the memory");
   add_number(app, "--warmup", job.warmup, "share of the steps over which the learning rate rises",
              "S", real_between(0, 0.99))
       ->capture_default_str();
@@ -144,8 +146,8 @@ Command add_finetune(CLI::App& program) {
       "before, it is kept as it was, and that is said. DIR is a complete model folder that\n"
       "inspect, evaluate and generate take. While training, the run is kept in DIR.training:\n"
       "after an interruption of any kind, --resume with the same options goes on, on the device\n"
-      "that it began on, and ends in the same weights. Weights, gradients and optimizer are in\n"
-      "float32; a GPU computes with bf16 copies.\n\n"
+      "that it began on, and ends in the same weights. Weights, gradients and, unless --moments\n"
+      "says otherwise, the optimizer are in float32; a GPU computes with bf16 copies.\n\n"
       "What is left out is for tasks as in the paper for GPT-2:\n" +
       settings_table() +
       "\nExample:\n  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --out "

@@ -9,13 +9,11 @@
 namespace dofla {
 namespace {
 
-// SplitMix64 spreads a seed over the whole state, so that seeds 1 and 2 share nothing.
+// The next of a row of numbers, for a seed to be spread over the whole state.
 uint64_t mix(uint64_t& x) {
+  const uint64_t number = mixed(x);
   x += 0x9e3779b97f4a7c15u;
-  uint64_t z = x;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+  return number;
 }
 
 }  // namespace

@@ -6,6 +6,15 @@
 
 namespace dofla {
 
+// Spreads a number over 64 bits, so that those of 1 and 2 share nothing (SplitMix64). Random bits
+// by number: what was drawn before does not count.
+inline uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
 class Random {
  public:
   explicit Random(uint64_t seed, uint64_t stream = 0);

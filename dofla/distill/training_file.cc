@@ -104,12 +104,18 @@ void append_moments(const std::string& name, const AdamMoments& moments, NamedTe
 }
 
 void read_moments(const Safetensors& file, const std::string& name, AdamMoments& moments) {
-  const Device& device = moments.mean.device();
-  const Shape shape = moments.mean.shape();
-  moments.mean = find_tensor(file, name + ".mean", shape).clone().to(device);
-  moments.square = find_tensor(file, name + ".square", shape).clone().to(device);
+  const Device device = moments.mean.device();
+  moments = find_moments(file, name, moments.mean.shape());
+  moments.mean = moments.mean.clone().to(device);
+  moments.square = moments.square.clone().to(device);
+}
+
+AdamMoments find_moments(const Safetensors& file, const std::string& name, const Shape& shape,
+                         DType dtype) {
   const Tensor steps = find_tensor(file, name + ".steps", {1}, DType::kI64);
-  moments.steps = steps.data<int64_t>()[0];
+  return {.mean = find_tensor(file, name + ".mean", shape, dtype),
+          .square = find_tensor(file, name + ".square", shape, dtype),
+          .steps = steps.data<int64_t>()[0]};
 }
 
 }  // namespace dofla

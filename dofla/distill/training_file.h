@@ -27,5 +27,8 @@ Tensor integers(const std::vector<int64_t>& values);  // [N] in I64
 
 void append_moments(const std::string& name, const AdamMoments& moments, NamedTensors& tensors);
 void read_moments(const Safetensors& file, const std::string& name, AdamMoments& moments);
+// As they lie in the file, of a parameter of this shape.
+AdamMoments find_moments(const Safetensors& file, const std::string& name, const Shape& shape,
+                         DType dtype = DType::kF32);
 
 }  // namespace dofla

@@ -117,4 +117,36 @@ bool any(bool mine) {
   return some != 0;
 }
 
+struct Exchange::Requests {
+  std::vector<MPI_Request> all;
+};
+
+// MPI counts with int: longer messages go in parts.
+Exchange::Exchange(std::span<const Message> sent, std::span<const Message> received)
+    : requests_(std::make_unique<Requests>()) {
+  constexpr int64_t kAtOnce = int64_t{1} << 30;
+  const auto each_part = [&](const Message& message, const auto& begin) {
+    for (int64_t at = 0; at < message.bytes; at += kAtOnce)
+      begin(static_cast<std::byte*>(message.data) + at,
+            static_cast<int>(std::min(kAtOnce, message.bytes - at)), message.rank,
+            &requests_->all.emplace_back());
+  };
+  for (const Message& message : received)
+    each_part(message, [](void* to, int bytes, int rank, MPI_Request* request) {
+      MPI_Irecv(to, bytes, MPI_BYTE, rank, 0, MPI_COMM_WORLD, request);
+    });
+  for (const Message& message : sent)
+    each_part(message, [](const void* from, int bytes, int rank, MPI_Request* request) {
+      MPI_Isend(from, bytes, MPI_BYTE, rank, 0, MPI_COMM_WORLD, request);
+    });
+}
+
+Exchange::~Exchange() = default;
+Exchange::Exchange(Exchange&&) noexcept = default;
+Exchange& Exchange::operator=(Exchange&&) noexcept = default;
+
+void Exchange::wait() {
+  MPI_Waitall(static_cast<int>(requests_->all.size()), requests_->all.data(), MPI_STATUSES_IGNORE);
+}
+
 }  // namespace dofla::transport

@@ -46,4 +46,16 @@ bool any(bool) {
   refuse();
 }
 
+struct Exchange::Requests {};
+
+Exchange::Exchange(std::span<const Message>, std::span<const Message>) {
+  refuse();
+}
+
+Exchange::~Exchange() = default;
+Exchange::Exchange(Exchange&&) noexcept = default;
+Exchange& Exchange::operator=(Exchange&&) noexcept = default;
+
+void Exchange::wait() {}
+
 }  // namespace dofla::transport

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,5 +25,29 @@ void sum(std::span<float> values);  // in the order of the ranks, whatever MPI d
 void sum(std::span<double> values);
 std::vector<std::string> gather(std::string_view bytes);
 bool any(bool mine);
+
+// Bytes that go to a rank, or that come from it.
+struct Message {
+  int rank = 0;
+  void* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// Messages that are under way while this rank does something else. Two ranks must name those
+// between them in the same order. What is sent must not change, and what is received has no value,
+// before wait() has returned.
+class Exchange {
+ public:
+  Exchange(std::span<const Message> sent, std::span<const Message> received);
+  ~Exchange();
+  Exchange(Exchange&&) noexcept;
+  Exchange& operator=(Exchange&&) noexcept;
+
+  void wait();
+
+ private:
+  struct Requests;
+  std::unique_ptr<Requests> requests_;
+};
 
 }  // namespace dofla::transport

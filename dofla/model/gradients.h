@@ -1,6 +1,7 @@
 // What of a model is trained, and the gradients of it.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ struct Trained {
 struct Gradients {
   std::optional<Weights> weights;          // laid out like the model's own; frozen ones undefined
   std::vector<FeatureGradients> features;  // one a layer, or none at all
+  // A backward calls it after each layer, from the last to the first. Set for the last backward of
+  // several, it says whose gradients are complete; may be empty.
+  std::function<void(int64_t layer)> finished = {};
 
   void clear();    // to zero
   Linear* head();  // null where it is not trained
@@ -41,6 +45,10 @@ Gradients new_gradients(const Transformer& model, Trained what);  // zeros
 // ".log_alpha" and, where untied, ".u" and ".norm_weight".
 NamedTensors parameters(const Transformer& model, Trained what);
 NamedTensors parameters(const Gradients& gradients);
+
+// Of each of these gradients the layer with which it is complete, −1 where that is at the end of a
+// backward only: embeddings, and what is of no layer.
+std::vector<int64_t> layers_of(const Gradients& gradients);
 
 std::string feature_name(size_t layer, std::string_view part);
 // The parts of a layer's features under those names.

@@ -34,6 +34,7 @@ void Transformer::backward(const Tape& tape, const Tensor& grad_hidden,
     grad = block_backward(block(layer), saved, grad,
                           weights == nullptr ? nullptr : &weights->layers[i],
                           gradients.features.empty() ? nullptr : &gradients.features[i]);
+    if (gradients.finished) gradients.finished(layer);
   }
   if (weights == nullptr) return;
   if (weights->token_embedding.defined())

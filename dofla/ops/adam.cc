@@ -1,6 +1,9 @@
 #include "dofla/ops/adam.h"
 
 #include <cmath>
+#include <numeric>
+
+#include "dofla/core/random.h"
 
 namespace dofla {
 namespace {
@@ -16,11 +19,13 @@ const AdamBackend& adam_backend(const Device& device) {
 
 }  // namespace
 
-AdamMoments new_adam_moments(const Tensor& parameter) {
-  const auto zeros = [&] {
-    return Tensor::zeros(parameter.shape(), DType::kF32, parameter.device());
-  };
-  return {zeros(), zeros(), 0};
+AdamMoments new_adam_moments(const Tensor& parameter, DType dtype) {
+  const auto zeros = [&] { return Tensor::zeros(parameter.shape(), dtype, parameter.device()); };
+  return {.mean = zeros(), .square = zeros()};
+}
+
+AdamChance adam_chance(const AdamMoments& moments) {
+  return {mixed(moments.seed + mixed(static_cast<uint64_t>(moments.steps))), moments.first};
 }
 
 AdamFactors adam_factors(const AdamOptions& options, int64_t step) {
@@ -40,8 +45,9 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
   require_shape(moments.square, parameter.shape(), "adam: square");
   require_f32(parameter, "parameter");
   require_f32(gradient, "gradient");
-  require_f32(moments.mean, "mean");
-  require_f32(moments.square, "square");
+  if (moments.mean.dtype() != DType::kBF16) require_f32(moments.mean, "mean");
+  require(moments.square.dtype() == moments.mean.dtype(), "adam: square: expected {}, found {}",
+          name(moments.mean.dtype()), name(moments.square.dtype()));
   require(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
           "adam: expected betas in [0, 1), found {} and {}", options.beta1, options.beta2);
   ++moments.steps;
@@ -59,12 +65,23 @@ double global_norm(std::span<const Tensor> gradients) {
   return std::sqrt(squares(gradients));
 }
 
-double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
+double total_squares(std::span<const std::vector<double>> blocks_of_gradients) {
+  double sum = 0;
+  for (const std::vector<double>& blocks : blocks_of_gradients)
+    sum += std::accumulate(blocks.begin(), blocks.end(), 0.0);
+  return sum;
+}
+
+void clip_norm(double norm, double max_norm, std::span<Tensor> gradients) {
   require(max_norm > 0, "adam: expected a maximal norm above 0, found {}", max_norm);
+  if (!std::isfinite(norm) || norm <= max_norm) return;
+  for (Tensor& gradient : gradients)
+    adam_backend(gradient.device()).scale(static_cast<float>(max_norm / norm), gradient);
+}
+
+double clip_by_global_norm(double max_norm, std::span<Tensor> gradients) {
   const double norm = global_norm(gradients);
-  if (!std::isfinite(norm) || norm <= max_norm) return norm;
-  const auto scale = adam_backend(gradients.front().device()).scale;
-  for (Tensor& gradient : gradients) scale(static_cast<float>(max_norm / norm), gradient);
+  clip_norm(norm, max_norm, gradients);
   return norm;
 }
 

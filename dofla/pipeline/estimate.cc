@@ -27,6 +27,7 @@ class Estimate {
         length_(options.length),
         tokens_(static_cast<double>(options.batch * options.length) /
                 static_cast<double>(options.machine.gpus)),
+        moments_(2.0 * static_cast<double>(size_in_bytes(dtype_of(options.moments)))),
         shape_(attention_shape(config, options.length, options.features)) {}
 
   StageEstimate layerwise() const {
@@ -48,7 +49,7 @@ class Estimate {
   StageEstimate finetune_all() const {
     const double student = 3 * student_forward();
     return stage("finetune --teacher", teacher_seconds() + seconds(student, kBackwardShare),
-                 matrix_weights(config_) / kAdamRate,
+                 adam_seconds(matrix_weights(config_)),
                  finetuned_bytes(matrix_weights(config_)) + tape_bytes());
   }
 
@@ -56,7 +57,7 @@ class Estimate {
     const double trained = attention_weights(config_);
     const double student = 2 * student_forward() + 2 * static_cast<double>(length_) * trained;
     return stage("finetune --teacher --train attention",
-                 teacher_seconds() + seconds(student, kBackwardShare), trained / kAdamRate,
+                 teacher_seconds() + seconds(student, kBackwardShare), adam_seconds(trained),
                  finetuned_bytes(trained) + tape_bytes());
   }
 
@@ -84,12 +85,17 @@ class Estimate {
                    kForwardShare);
   }
 
+  // Every GPU holds the moments of a share of the parameters, and steps that share.
+  double share_of(double trained) const { return trained / static_cast<double>(machine_.gpus); }
+  double adam_seconds(double trained) const { return share_of(trained) / kAdamRate; }
+
   double weights(double bytes_each) const { return bytes_each * matrix_weights(config_); }
 
-  // Of weights that learn F32, BF16 copies, gradients and both moments, of the others the copies;
-  // and the teacher.
+  // Of weights that learn F32, BF16 copies, gradients and a share of both moments, of the others
+  // the copies; and the teacher.
   double finetuned_bytes(double trained) const {
-    return (4 + 2 + 4 + 8) * trained + 2 * (matrix_weights(config_) - trained) + weights(2);
+    return (4 + 2 + 4) * trained + moments_ * share_of(trained) +
+           2 * (matrix_weights(config_) - trained) + weights(2);
   }
 
   // Numbers of a token that a block works on at once, in BF16: its input, heads, and the inner
@@ -116,7 +122,8 @@ class Estimate {
   const ModelConfig& config_;
   Machine machine_;
   int64_t length_;
-  double tokens_;  // of a step, a GPU
+  double tokens_;   // of a step, a GPU
+  double moments_;  // bytes of both, a parameter
   AttentionShape shape_;
 };
 

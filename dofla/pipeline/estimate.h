@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dofla/checkpoint/hf_config.h"
+#include "dofla/train/optimizer.h"
 
 namespace dofla {
 
@@ -18,9 +19,10 @@ struct Machine {
 };
 
 struct EstimateOptions {
-  int64_t length = 1024;  // tokens of a window
-  int64_t batch = 8;      // windows a step, over all GPUs
-  int64_t features = 64;  // M, of every head
+  int64_t length = 1024;                      // tokens of a window
+  int64_t batch = 8;                          // windows a step, over all GPUs
+  int64_t features = 64;                      // M, of every head
+  MomentType moments = MomentType::kFloat32;  // of fine-tuning
   Machine machine;
 };
 
@@ -35,8 +37,8 @@ struct StageEstimate {
 
 // Of distillation layer by layer and by kl, and of fine-tuning beside a teacher: everything, the
 // attention with its projections, or features alone. GPUs share the windows of a batch, each with
-// the whole model. Throws std::invalid_argument unless all options are positive and a batch has a
-// window for every GPU.
+// the whole model but its share of the optimizer's moments. Throws std::invalid_argument unless all
+// options are positive and a batch has a window for every GPU.
 std::vector<StageEstimate> estimate_stages(const ModelConfig& config,
                                            const EstimateOptions& options);
 

@@ -52,7 +52,9 @@ FinetuneResult run_to_the_end(Finetuner& run, const Transformer& model,
     const double since = since_checkpoint.seconds();
     const bool due =
         since >= options.checkpoint_seconds || (wanted && since >= options.checkpoint_pause);
-    if (!run.healthy() || !due) return;
+    // All ranks write it together: the clock of the first one counts.
+    const Group& group = options.group;
+    if (options.checkpoint.empty() || !run.healthy() || !group.any(group.is_first() && due)) return;
     run.save();
     since_checkpoint = Stopwatch();
   };

@@ -10,6 +10,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/data/tasks/task_result.h"
 #include "dofla/distributed/group.h"
+#include "dofla/train/optimizer.h"
 #include "dofla/train/training_examples.h"
 
 namespace dofla {
@@ -39,14 +40,16 @@ struct FinetuneOptions {
   double feature_rate = 1;      // times it is the learning rate of features
   double weight_decay = 0;      // of matrices
   double clip = 1;              // largest norm of the gradients; 0: any
-  uint64_t seed = 0;            // of the order of the examples, and of what LoRA begins with
+  MomentType moments = MomentType::kFloat32;
+  // Of the order of the examples, of what LoRA begins with, and of how moments are rounded.
+  uint64_t seed = 0;
   // End with the weights of the best epoch, or with those from before training if all epochs are
   // worse; else with the last ones.
   bool keep_best = true;
   int64_t part_tokens = 2048;  // StepMemory: a GPU wants more at once, part_tokens_for()
   bool recompute = false;      // less memory for a third more time: Tape::recompute
-  // Ranks that train together: each differentiates a share of a step's examples and makes the same
-  // step. The first one keeps the run.
+  // Ranks that train together: each differentiates a share of a step's examples, holds the moments
+  // of a share of the parameters and makes their step. The first one keeps the run.
   Group group = {};
 
   // Where the run is kept until it is over; empty: nowhere. `resume` goes on with the run there.

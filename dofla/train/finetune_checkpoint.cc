@@ -61,26 +61,28 @@ std::vector<Judgement> from_table(const Tensor& table, const std::string& where)
 }  // namespace
 
 void Finetuner::save() {
-  if (options_.checkpoint.empty() || !options_.group.is_first()) return;
-  if (judgements_.empty()) WholeFile(options_.checkpoint).reserve(largest_checkpoint());
+  if (options_.checkpoint.empty()) return;
+  const bool first = options_.group.is_first();
+  if (judgements_.empty() && first) WholeFile(options_.checkpoint).reserve(largest_checkpoint());
   NamedTensors tensors;
   if (steps_done() > 0 && !is_over()) optimizer_.save(tensors);
-  const NamedTensors& best = is_over() && best_.empty() ? optimizer_.parameters() : best_;
-  if (kept() > 0)
-    for (const auto& [name, tensor] : best) tensors.emplace_back(kBest + name, tensor.to(Device()));
+  if (kept() > 0 && (best_ || is_over()))
+    optimizer_.save_copy(kBest, best_ ? *best_ : optimizer_.copy(), tensors);
+  saved_step_ = steps_done();
+  if (!first) return;
   Tensor loss({steps_done()}, DType::kF64);
   std::ranges::copy(loss_, loss.data<double>());
   tensors.emplace_back(kLoss, loss);
   tensors.emplace_back(kJudgements, to_table(judgements_));
   write_training_file(options_.checkpoint, std::move(tensors), run_);
-  saved_step_ = steps_done();
 }
 
 // Of parameters, two moments of each and those of the best epoch.
 int64_t Finetuner::largest_checkpoint() const {
-  int64_t bytes = 0;
-  for (const auto& [name, parameter] : optimizer_.parameters()) bytes += parameter.bytes();
-  return (options_.keep_best ? 4 : 3) * bytes;
+  int64_t count = 0;
+  for (const auto& [name, parameter] : optimizer_.parameters()) count += parameter.count();
+  const int64_t moment = size_in_bytes(dtype_of(options_.moments));
+  return count * ((options_.keep_best ? 8 : 4) + 2 * moment);
 }
 
 void Finetuner::restore() {
@@ -99,9 +101,9 @@ void Finetuner::restore() {
   loss_.assign(loss.data<double>(), loss.data<double>() + loss.count());
   judgements_ = judgements;
   saved_step_ = steps_done();
-  best_.clear();
+  best_.reset();
   // The model is still as the run began with it.
-  if (options_.keep_best && !judgements_.empty() && kept() == 0) copy_best();
+  if (options_.keep_best && !judgements_.empty() && kept() == 0) best_ = optimizer_.copy();
   if (steps_done() > 0) restore_parameters(file);
   if (!options_.group.alone())
     require_same(
@@ -112,14 +114,11 @@ void Finetuner::restore() {
 void Finetuner::restore_parameters(const Safetensors& file) {
   if (!is_over()) optimizer_.restore(file);
   NamedTensors parameters = optimizer_.parameters();
-  if (kept() > 0 && (is_over() || options_.keep_best))
-    for (auto& [name, parameter] : parameters) {
-      const Tensor best = find_tensor(file, kBest + name, parameter.shape());
-      if (is_over())
-        parameter.assign(best);
-      else
-        best_.emplace_back(name, best.clone());
-    }
+  if (is_over() && kept() > 0)
+    for (auto& [name, parameter] : parameters)
+      parameter.assign(find_tensor(file, kBest + name, parameter.shape()));
+  else if (options_.keep_best && kept() > 0)
+    best_ = optimizer_.restore_copy(kBest, file);
   follow_optimizer();
 }
 

@@ -32,6 +32,7 @@ Json describe(const Transformer& model, const TrainingExamples& examples,
               {"warmup", options.warmup},
               {"weight_decay", options.weight_decay},
               {"clip", options.clip},
+              {"moments", name(options.moments)},
               {"seed", options.seed},
               {"keep", options.keep_best ? "best" : "last"},
               {"part_tokens", options.part_tokens}});
@@ -89,9 +90,13 @@ Finetuner::Finetuner(Transformer& model, const TrainingExamples& examples,
       run_(describe(model, examples, options)),
       gradients_(new_gradients(model, trained_by(options))),
       lora_(lora_of(model, options)),
-      optimizer_(learning(model, options, lora_), {.weight_decay = options.weight_decay,
-                                                   .feature_rate = options.feature_rate,
-                                                   .clip = options.clip}) {}
+      optimizer_(learning(model, options, lora_),
+                 {.weight_decay = options.weight_decay,
+                  .feature_rate = options.feature_rate,
+                  .clip = options.clip,
+                  .moments = options.moments,
+                  .seed = options.seed},
+                 options.group) {}
 
 std::vector<int64_t> Finetuner::batch(int64_t step) {
   const int64_t begin = step % steps_per_epoch() * options_.batch;
@@ -136,17 +141,19 @@ void Finetuner::follow_optimizer() {
 double Finetuner::differentiate(const std::vector<int64_t>& examples, double share,
                                 NamedTensors& gradients) {
   const std::vector<int64_t> own = own_part(examples);
+  // Ranks add gradients up while the backward runs. Those of low-rank updates follow from all of
+  // them, and those on a GPU are not there when a backward has been told to make them.
+  if (!options_.group.alone() && !lora_ && !model_.device().is_cuda()) {
+    optimizer_.expect(parameters(gradients_), layers_of(gradients_));
+    gradients_.finished = [this](int64_t layer) { optimizer_.finished(layer); };
+  }
   double loss = 0;
   if (!own.empty())
     loss = examples_.differentiate(model_, own, share, {options_.part_tokens, options_.recompute},
                                    gradients_);
   gradients = parameters(gradients_);
   if (lora_) gradients = lora_->gradients(gradients);
-  if (options_.group.alone()) return loss;
   options_.group.sum(std::span(&loss, 1));
-  std::vector<Tensor> tensors;
-  for (const auto& [name, tensor] : gradients) tensors.push_back(tensor);
-  options_.group.sum(tensors);
   return loss;
 }
 
@@ -196,13 +203,7 @@ bool Finetuner::waits_for_judgement() const {
 void Finetuner::take(const Judgement& judgement) {
   require(waits_for_judgement(), "finetune: no judgement wanted after step {}", steps_done());
   judgements_.push_back(judgement);
-  if (options_.keep_best && kept() + 1 == judgements_.size()) copy_best();
-}
-
-void Finetuner::copy_best() {
-  best_.clear();
-  for (const auto& [name, tensor] : optimizer_.parameters())
-    best_.emplace_back(name, tensor.device().is_cuda() ? tensor.to(Device()) : tensor.clone());
+  if (options_.keep_best && kept() + 1 == judgements_.size()) best_ = optimizer_.copy();
 }
 
 size_t Finetuner::kept() const {
@@ -216,8 +217,7 @@ size_t Finetuner::kept() const {
 
 FinetuneResult Finetuner::finish() {
   require(is_over(), "finetune: {} of {} steps are done", steps_done(), steps());
-  NamedTensors parameters = optimizer_.parameters();
-  for (size_t i = 0; i < best_.size(); ++i) parameters[i].second.assign(best_[i].second);
+  if (best_) optimizer_.take(*best_);
   follow_optimizer();
   return {.before = judgements_.front(),
           .epochs = {judgements_.begin() + 1, judgements_.end()},

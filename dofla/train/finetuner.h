@@ -37,8 +37,8 @@ class Finetuner {
   // Whether the last steps went well enough to go on from them.
   bool healthy() const;
 
-  // Writes or reads options.checkpoint: everything needed to go on as if never stopped, bit for
-  // bit.
+  // All ranks. Writes or reads options.checkpoint: everything needed to go on as if never stopped,
+  // bit for bit.
   void save();
   void restore();
 
@@ -48,13 +48,12 @@ class Finetuner {
  private:
   std::vector<int64_t> batch(int64_t step);
   std::vector<int64_t> own_part(const std::vector<int64_t>& examples) const;  // of this rank
-  // The sum of their losses; the gradients of `share` times it, for the optimizer, are added up
-  // over all ranks.
+  // The sum of their losses over all ranks; the gradients of `share` times those of this rank, for
+  // the optimizer, which adds them up.
   double differentiate(const std::vector<int64_t>& examples, double share, NamedTensors& gradients);
   void follow_optimizer();  // the model, after every change of the parameters
   // The number of the judgement whose weights are kept: 0 is that before training.
   size_t kept() const;
-  void copy_best();
   int64_t largest_checkpoint() const;  // bytes, all but exactly
   void restore_parameters(const Safetensors& file);
   int64_t patience() const;
@@ -71,9 +70,8 @@ class Finetuner {
   Gradients gradients_;
   std::optional<LoraUpdates> lora_;
   Optimizer optimizer_;
-  // Copies of the best parameters so far, if they are kept; on the CPU, which has more memory than
-  // a GPU.
-  NamedTensors best_;
+  // The best parameters so far, if they are kept; on the CPU, which has more memory than a GPU.
+  std::optional<Optimizer::Copy> best_;
 
   std::vector<double> loss_;           // as in FinetuneResult
   std::vector<Judgement> judgements_;  // before training, then after each epoch

@@ -23,6 +23,20 @@ std::string fingerprint(const std::vector<EncodedQuestion>& questions) {
   return print.text();
 }
 
+// Of several passes over the parts of a step, the last one completes the gradients.
+class LastPass {
+ public:
+  explicit LastPass(Gradients& gradients)
+      : gradients_(gradients), finished_(std::move(gradients.finished)) {
+    gradients_.finished = nullptr;
+  }
+  void begins() { gradients_.finished = std::move(finished_); }
+
+ private:
+  Gradients& gradients_;
+  std::function<void(int64_t layer)> finished_;
+};
+
 // The mean loss of some windows; the gradients of `share` times it are added.
 using WindowGradient =
     std::function<double(const Transformer& model, std::span<const int64_t> which,
@@ -43,7 +57,9 @@ TrainingExamples examples_of(const WindowSet& windows, const WindowGradient& gra
     const int64_t most = std::max<int64_t>(memory.part_tokens / length, 1);
     const Tensor all = ahead->take({which.begin(), which.end()});
     double loss = 0;
+    LastPass last(gradients);
     for (int64_t begin = 0; begin < all.size(0); begin += most) {
+      if (begin + most >= all.size(0)) last.begins();
       const Tensor ids = all.slice(begin, std::min(begin + most, all.size(0)));
       const auto part = which.subspan(static_cast<size_t>(begin), static_cast<size_t>(ids.size(0)));
       const auto count = static_cast<double>(ids.size(0));
@@ -79,8 +95,12 @@ TrainingExamples examples_of(const std::vector<EncodedQuestion>& questions) {
     std::vector<const EncodedQuestion*> batch;
     for (const int64_t i : which) batch.push_back(&questions[static_cast<size_t>(i)]);
     double loss = 0;
-    for (const auto& part : question_batches(batch, memory.part_tokens))
+    const auto parts = question_batches(batch, memory.part_tokens);
+    LastPass last(gradients);
+    for (const auto& part : parts) {
+      if (&part == &parts.back()) last.begins();
       loss += candidate_gradient(model, part, share, memory.recompute, gradients);
+    }
     return loss;
   };
   return examples;

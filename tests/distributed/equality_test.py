@@ -6,7 +6,7 @@ import json
 import unittest
 
 import mpi
-from dofla import MODEL, answer, new_path, sentences, task_folder, text_file, write
+from dofla import MODEL, answer, new_path, run, sentences, task_folder, text_file, write
 
 SIX_DIGITS = 1e-6
 
@@ -96,9 +96,24 @@ class Finetune(Equality):
         text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 5, "--epochs", 2]
         self.equal_training("finetune", MODEL, *text)
 
+    def test_small_moments(self):
+        # Rounded by the number of an element, not by who holds it.
+        text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 5, "--epochs", 1]
+        self.equal_training("finetune", MODEL, *text, "--moments", "bf16")
+
     def test_teacher(self):
         text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 2, "--epochs", 1]
         self.equal_training("finetune", MODEL, "--teacher", MODEL, *text, ranks=(3,))
+
+    def test_teacher_on_disk(self):
+        text = ["--data", text_file(40), "--length", 32]
+        student, file = new_path(), new_path("top.teacher")
+        run("finetune", MODEL, *text, "--held-out", 2, "--batch", 5, "--epochs", 1, "--lr", 1e-3, "--out", student)
+        run("teach", MODEL, *text, "--top", 16, "--out", file)
+        command = ["finetune", student, "--taught", file, *text, "--held-out", 2, "--batch", 5, "--epochs", 1]
+        model = self.equal_training(*command)
+        again = self.trained(2, *command)[2]
+        self.assertEqual((again / "model.safetensors").read_bytes(), (model / "model.safetensors").read_bytes())
 
     def test_low_rank_updates(self):
         text = ["--data", text_file(40), "--length", 32, "--held-out", 2, "--batch", 5, "--epochs", 1]

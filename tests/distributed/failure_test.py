@@ -2,7 +2,9 @@
 """What becomes of several ranks when something goes wrong: one line that names who, nothing that waits for ever, and
 what was kept can be gone on with. failure_test.py BINARY [TEST...]"""
 
+import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -123,7 +125,7 @@ class Interrupted(Failure):
         """Begins a run and acts on it, given mpirun's process and the ranks' numbers, once a checkpoint is there."""
         folder = new_path("pids")
         folder.mkdir()
-        begun = mpi.start(ranks, *self.command(kind, out), first=f"echo $$ > {folder}/$RANK")
+        begun = mpi.start(ranks, *self.command(kind, out), first=f"trap '' XFSZ; echo $$ > {folder}/$RANK")
         training = out.with_name(out.name + ".training")
         while not training.exists() or training.stat().st_size < 20000:
             self.assertIsNone(begun.poll(), begun.poll() is not None and begun.stderr.read())
@@ -166,6 +168,38 @@ class Interrupted(Failure):
             # The same number of ranks ends in the same bits.
             mpi.run(2, *self.command(kind, out), "--resume")
             self.assertEqual((out / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
+
+    def test_a_disk_that_fills_up(self):
+        # Of the rank that writes, after a good checkpoint: no file may grow any more.
+        def fill(_, pids):
+            resource.prlimit(pids[0], resource.RLIMIT_FSIZE, (4096, 4096))
+
+        whole = new_path()
+        mpi.run(2, *self.command("finetune", whole))
+        out = new_path()
+        _, errors = self.cut(2, out, fill, "finetune")
+        self.assertEqual(len(mpi.said(errors)), 1, errors)
+        self.assertRegex(mpi.said(errors)[0], r"rank 0: .*\.training")
+        self.assertEqual([path.name for path in out.parent.glob(out.name + "*")], [out.name + ".training"])
+        mpi.run(2, *self.command("finetune", out), "--resume")
+        self.assertEqual((out / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
+
+    def test_another_number_of_ranks_goes_on(self):
+        # Each holds the moments of its share alone: they are put together for the file, and shared out anew.
+        losses = []
+        for before, after in ((3, 1), (1, 3), (2, 3)):
+            out = new_path()
+            self.cut(before, out, lambda begun, pids: os.kill(pids[0], signal.SIGTERM), "finetune")
+            log = new_path("log.jsonl")
+            mpi.run(after, *self.command("finetune", out), "--resume", "--log", log)
+            losses.append([json.loads(line)["loss"] for line in log.read_text().splitlines()])
+        log = new_path("log.jsonl")
+        run(*self.command("finetune", new_path()), "--log", log)
+        expected = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+        for found in losses:
+            self.assertGreater(len(found), 1)
+            for one, other in zip(found, expected[-len(found):]):
+                self.assertAlmostEqual(one, other, delta=1e-5 * other)
 
     def test_what_schedulers_send(self):
         out = new_path()

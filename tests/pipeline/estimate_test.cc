@@ -90,6 +90,21 @@ TEST(Estimate, FollowsTheMachine) {
   EXPECT_DOUBLE_EQ(stage(kTinyLlama, "distill", options).bytes, one.bytes);
 }
 
+TEST(Estimate, GpusShareTheMoments) {
+  const double alone = stage(kLlama8b, "finetune --teacher").bytes;
+  const StageEstimate four =
+      stage(kLlama8b, "finetune --teacher", {.batch = 32, .machine = {.gpus = 4}});
+  EXPECT_NEAR(alone - four.bytes, 8 * 0.75 * matrix_weights(kLlama8b), 1);
+  EXPECT_TRUE(four.fits({}));
+}
+
+TEST(Estimate, SmallMomentsTakeHalf) {
+  const double whole = stage(kLlama8b, "finetune --teacher").bytes;
+  const double small =
+      stage(kLlama8b, "finetune --teacher", {.moments = MomentType::kBFloat16}).bytes;
+  EXPECT_NEAR(whole - small, 4 * matrix_weights(kLlama8b), 1);
+}
+
 TEST(Estimate, RefusesWhatIsNoRun) {
   EXPECT_THROW(estimate_stages(kTinyLlama, {.length = 0}), std::invalid_argument);
   EXPECT_THROW(estimate_stages(kTinyLlama, {.batch = 4, .machine = {.gpus = 8}}),

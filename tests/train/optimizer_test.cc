@@ -101,7 +101,10 @@ TEST(Optimizer, SkipsAStepThatIsNotFiniteAndCountsIt) {
   EXPECT_NEAR(p.data<float>()[0], 0.75, 0.25 * kEps / (1 - 0.999));
 }
 
-TEST(Optimizer, GoesOnFromAFileInTheSameBits) {
+class OptimizerFile : public testing::TestWithParam<MomentType> {};
+
+TEST_P(OptimizerFile, IsGoneOnFromInTheSameBits) {
+  const OptimizerOptions options = {.weight_decay = 0.1, .moments = GetParam(), .seed = 5};
   const test::ScratchFolder scratch;
   const fs::path file = scratch.path() / "optimizer";
   Random random(3);
@@ -111,7 +114,7 @@ TEST(Optimizer, GoesOnFromAFileInTheSameBits) {
     gradients.push_back(
         {{"p", test::normal_tensor({5, 7}, random)}, {"q", test::normal_tensor({9}, random)}});
   gradients[1][1].second.data<float>()[0] = std::nanf("");
-  Optimizer whole({{"p", p}, {"q", q}}, {.weight_decay = 0.1});
+  Optimizer whole({{"p", p}, {"q", q}}, options);
   const auto copies = [&](size_t i) {  // a step clips its gradients
     NamedTensors copy = gradients[i];
     for (auto& [name, tensor] : copy) tensor = tensor.clone();
@@ -125,7 +128,7 @@ TEST(Optimizer, GoesOnFromAFileInTheSameBits) {
     write_safetensors(file, saved);
   }
   const NamedTensors fresh = {{"p", filled({5, 7}, 0)}, {"q", filled({9}, 0)}};
-  Optimizer resumed(fresh, {.weight_decay = 0.1});
+  Optimizer resumed(fresh, options);
   resumed.restore(Safetensors(file));
   EXPECT_EQ(resumed.skipped(), 1);
   for (size_t i = 3; i < 6; ++i) resumed.step(copies(i), 0.1);
@@ -137,7 +140,15 @@ TEST(Optimizer, GoesOnFromAFileInTheSameBits) {
                      {"p: expected F32 [7, 5]", "[5, 7]"});
   Optimizer more({{"r", filled({1}, 0)}}, {});
   test::expect_error([&] { more.restore(Safetensors(file)); }, {"optimizer", "r"});
+  const bool small = GetParam() == MomentType::kBFloat16;
+  Optimizer of_other_type(fresh, {.moments = small ? MomentType::kFloat32 : MomentType::kBFloat16});
+  test::expect_error([&] { of_other_type.restore(Safetensors(file)); },
+                     {"moments.p.mean: expected", small ? "found BF16" : "found F32"});
 }
+
+INSTANTIATE_TEST_SUITE_P(Moments, OptimizerFile,
+                         testing::Values(MomentType::kFloat32, MomentType::kBFloat16),
+                         [](const auto& type) { return std::string(name(type.param)); });
 
 TEST(Optimizer, RefusesGradientsOfSomethingElse) {
   Optimizer optimizer({{"p", filled({4}, 1)}}, {});

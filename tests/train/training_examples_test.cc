@@ -1,7 +1,9 @@
 // What fine-tuning learns from: losses as evaluation has them, and parts that add up.
 #include "dofla/train/training_examples.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <gtest/gtest.h>
 
@@ -57,6 +59,34 @@ TEST_F(TrainingExamplesOfText, PartsAddUpToTheWhole) {
           gradients[i].second, whole[i].second,
           test::float32_tolerance(longest, 12 * config.layers, test::largest(whole[i].second)),
           whole[i].first);
+  }
+}
+
+// In one part or several: every layer once, from the last to the first, and then nothing of it
+// changes any more.
+TEST_F(TrainingExamplesOfText, LayersAreFinishedWhenTheyAreSaidToBe) {
+  for (const int64_t part_tokens : {1, 48, 1 << 20}) {
+    Gradients gradients = new_gradients(model, kEverything);
+    const NamedTensors all = parameters(gradients);
+    const std::vector<int64_t> layers = layers_of(gradients);
+    ASSERT_EQ(layers.size(), all.size());
+    std::vector<int64_t> told;
+    std::vector<Tensor> complete(all.size());
+    gradients.finished = [&](int64_t layer) {
+      told.push_back(layer);
+      for (size_t i = 0; i < all.size(); ++i)
+        if (layers[i] == layer) complete[i] = all[i].second.clone();
+    };
+    text.differentiate(model, std::vector<int64_t>{0, 1, 2, 3, 4}, 0.2, {part_tokens, false},
+                       gradients);
+    ASSERT_EQ(std::ssize(told), model.config().layers);
+    EXPECT_TRUE(std::ranges::is_sorted(told, std::greater()));
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (layers[i] >= 0) EXPECT_TRUE(test::same_bits(complete[i], all[i].second)) << all[i].first;
+      // Only embeddings, the head and the last norm are of no layer.
+      const bool numbered = all[i].first.find_first_of("0123456789") != std::string::npos;
+      EXPECT_EQ(layers[i] >= 0, numbered) << all[i].first;
+    }
   }
 }
 

@@ -1,11 +1,13 @@
 #include "dofla/ops/adam.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "dofla/core/parallel.h"
+#include "dofla/core/random.h"
 #include "dofla/ops/cpu/vector_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -49,28 +51,58 @@ namespace {
 
 HWY_EXPORT(AdamRow);
 
-constexpr int64_t kPart = 4096;  // elements at a time: four rows of them fit in the first cache
+// Elements at a time: four rows of them fit in the first cache.
+constexpr int64_t kPart = kSquaresBlock;
 
 int64_t part_count(int64_t elements) {
   return (elements + kPart - 1) / kPart;
 }
 
-double squares_of(const Tensor& x) {
-  const float* data = x.data<float>();
-  std::vector<double> parts(static_cast<size_t>(part_count(x.count())));
-  parallel_for(part_count(x.count()), [&](int64_t part) {
-    const float* from = data + part * kPart;
-    const float* to = data + std::min((part + 1) * kPart, x.count());
-    double sum = 0;  // in double: a square overflows float at 2⁶⁴
-    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
-    parts[static_cast<size_t>(part)] = sum;
+// Up with the chance that makes the mean of what is stored the number itself: BF16 is the upper
+// half of the bits, which within a binade and at its end are proportional to the number.
+BFloat16 rounded_by_chance(float x, uint64_t chance) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t more = (bits & kExponent) == kExponent ? 0 : chance & 0xffffu;
+  return {static_cast<uint16_t>((bits + more) >> 16)};
+}
+
+// One part whose moments are in BF16: the step itself is made with what Adam has before it is
+// rounded.
+void adam_part(const AdamFactors& factors, const AdamChance& chance, const float* gradient,
+               int64_t count, BFloat16* mean, BFloat16* square, float* parameter) {
+  std::array<float, kPart> wide_mean, wide_square;
+  std::transform(mean, mean + count, wide_mean.begin(), [](BFloat16 x) { return to_float(x); });
+  std::transform(square, square + count, wide_square.begin(),
+                 [](BFloat16 x) { return to_float(x); });
+  HWY_DYNAMIC_DISPATCH(AdamRow)
+  (factors, gradient, count, wide_mean.data(), wide_square.data(), parameter);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bits = mixed(chance.key + static_cast<uint64_t>(chance.first + i));
+    mean[i] = rounded_by_chance(wide_mean[static_cast<size_t>(i)], bits);
+    square[i] = rounded_by_chance(wide_square[static_cast<size_t>(i)], bits >> 16);
+  }
+}
+
+void adam_step_in_bf16(const Tensor& gradient, const AdamFactors& factors, AdamMoments& moments,
+                       Tensor& parameter) {
+  const AdamChance chance = adam_chance(moments);
+  const float* from = gradient.data<float>();
+  auto* mean = moments.mean.data<BFloat16>();
+  auto* square = moments.square.data<BFloat16>();
+  float* to = parameter.data<float>();
+  parallel_for(part_count(parameter.count()), [&](int64_t part) {
+    const int64_t at = part * kPart, count = std::min(kPart, parameter.count() - at);
+    adam_part(factors, {chance.key, chance.first + at}, from + at, count, mean + at, square + at,
+              to + at);
   });
-  return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
                Tensor& parameter) {
   const AdamFactors factors = adam_factors(options, moments.steps);
+  if (moments.mean.dtype() == DType::kBF16)
+    return adam_step_in_bf16(gradient, factors, moments, parameter);
   const float* from = gradient.data<float>();
   float* mean = moments.mean.data<float>();
   float* square = moments.square.data<float>();
@@ -82,9 +114,9 @@ void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& 
 }
 
 double sum_of_squares(std::span<const Tensor> all) {
-  double sum = 0;
-  for (const Tensor& x : all) sum += squares_of(x);
-  return sum;
+  std::vector<std::vector<double>> blocks;
+  for (const Tensor& x : all) blocks.push_back(block_squares(x));
+  return total_squares(blocks);
 }
 
 void scale(float factor, Tensor& x) {
@@ -100,4 +132,22 @@ const AdamBackend kAdam = {
     .adam_step = adam_step, .sum_of_squares = sum_of_squares, .scale = scale};
 
 }  // namespace dofla::cpu
+
+namespace dofla {
+
+std::vector<double> block_squares(const Tensor& gradient) {
+  const float* data = gradient.data<float>();
+  const int64_t count = gradient.count();
+  std::vector<double> blocks(static_cast<size_t>(cpu::part_count(count)));
+  parallel_for(cpu::part_count(count), [&](int64_t part) {
+    const float* from = data + part * cpu::kPart;
+    const float* to = data + std::min((part + 1) * cpu::kPart, count);
+    double sum = 0;  // in double: a square overflows float at 2⁶⁴
+    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
+    blocks[static_cast<size_t>(part)] = sum;
+  });
+  return blocks;
+}
+
+}  // namespace dofla
 #endif

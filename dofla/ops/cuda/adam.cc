@@ -10,10 +10,18 @@ namespace {
 
 void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
                Tensor& parameter) {
-  cuda_check(launch_adam(adam_factors(options, moments.steps), parameter.count(), floats(gradient),
-                         mutable_floats(moments.mean), mutable_floats(moments.square),
-                         mutable_floats(parameter), stream_of(parameter)),
-             "adam");
+  const AdamFactors factors = adam_factors(options, moments.steps);
+  if (moments.mean.dtype() == DType::kBF16)
+    return cuda_check(
+        launch_adam_in_bf16(factors, adam_chance(moments), parameter.count(), floats(gradient),
+                            static_cast<uint16_t*>(moments.mean.mutable_raw()),
+                            static_cast<uint16_t*>(moments.square.mutable_raw()),
+                            mutable_floats(parameter), stream_of(parameter)),
+        "adam");
+  cuda_check(
+      launch_adam(factors, parameter.count(), floats(gradient), mutable_floats(moments.mean),
+                  mutable_floats(moments.square), mutable_floats(parameter), stream_of(parameter)),
+      "adam");
 }
 
 // Every tensor leaves its sums in a row of a table, so that the GPU is waited for once.

@@ -105,6 +105,20 @@ __global__ void adam_elements(AdamFactors f, int64_t count, const float* __restr
   if (i < count) adam_element(f, gradient[i], mean[i], square[i], parameter[i]);
 }
 
+__global__ void adam_elements_in_bf16(AdamFactors f, AdamChance chance, int64_t count,
+                                      const float* __restrict__ gradient,
+                                      uint16_t* __restrict__ mean, uint16_t* __restrict__ square,
+                                      float* __restrict__ parameter) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= count) return;
+  float wide_mean = __uint_as_float(uint32_t{mean[i]} << 16);
+  float wide_square = __uint_as_float(uint32_t{square[i]} << 16);
+  adam_element(f, gradient[i], wide_mean, wide_square, parameter[i]);
+  const uint64_t bits = mixed(chance.key + static_cast<uint64_t>(chance.first + i));
+  mean[i] = rounded_by_chance(wide_mean, bits);
+  square[i] = rounded_by_chance(wide_square, bits >> 16);
+}
+
 }  // namespace
 
 cudaError_t launch_activation(Activation f, Element element, int64_t count, void* x,
@@ -175,6 +189,15 @@ cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* 
   if (count > 0)
     adam_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(factors, count, gradient,
                                                                         mean, square, parameter);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_adam_in_bf16(const AdamFactors& factors, const AdamChance& chance, int64_t count,
+                                const float* gradient, uint16_t* mean, uint16_t* square,
+                                float* parameter, cudaStream_t stream) {
+  if (count > 0)
+    adam_elements_in_bf16<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
+        factors, chance, count, gradient, mean, square, parameter);
   return cudaGetLastError();
 }
 

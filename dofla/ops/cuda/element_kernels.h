@@ -35,5 +35,9 @@ cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cuda
 // One step of Adam on float32 parameters.
 cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,
                         float* mean, float* square, float* parameter, cudaStream_t stream);
+// The same with moments in BF16, rounded by chance.
+cudaError_t launch_adam_in_bf16(const AdamFactors& factors, const AdamChance& chance, int64_t count,
+                                const float* gradient, uint16_t* mean, uint16_t* square,
+                                float* parameter, cudaStream_t stream);
 
 }  // namespace dofla::cuda

@@ -115,3 +115,11 @@ def _():
 def _():
     check(first_stage()["fits"] and not first_stage(device_memory="1kB")["fits"])
     check("does not fit" in run(*plain("estimate", device_memory="1kB"))[0])
+
+
+@option("estimate", "--moments")
+def _():
+    # Of the finetune that trains everything: half of the 8 bytes a parameter.
+    whole, small = ask("estimate"), ask("estimate", moments="bf16")
+    saved = whole["stages"][2]["bytes"] - small["stages"][2]["bytes"]
+    check(abs(saved - 4 * whole["weights"]) < 1)

@@ -83,6 +83,14 @@ def _():
     check(not tuned.same(finetuned(train="attention")))
 
 
+@option("finetune", "--moments")
+def _():
+    equal((finetuned().about["moments"], finetuned(moments="bf16").about["moments"]), ("float32", "bf16"))
+    # From the second step on: the first is made before anything is rounded.
+    check(not finetuned(moments="bf16", epochs=2).same(finetuned(epochs=2)))
+    check(finetuned(moments="float32").same(finetuned()))
+
+
 @option("finetune", "--epochs")
 def _():
     equal(len(finetuned(epochs=2).said["epochs"]), 2)

@@ -86,5 +86,28 @@ TEST_F(CudaAdam, TakesTheStepsOfTheCpu) {
   }
 }
 
+// The same chances: what both round differs only where their moments do, by the last place of
+// float32, so that hardly an element falls to the other neighbour.
+TEST_F(CudaAdam, RoundsMomentsInBf16AsTheCpuDoes) {
+  constexpr int64_t kCount = 100'003;
+  const Tensor gradient = test::normal_tensor({kCount}, random);
+  Tensor p = test::normal_tensor({kCount}, random), there = p.to(gpu);
+  AdamMoments moments = new_adam_moments(p, DType::kBF16);
+  AdamMoments gpu_moments = new_adam_moments(there, DType::kBF16);
+  moments.seed = gpu_moments.seed = 7;
+  moments.first = gpu_moments.first = 4096;
+  adam_step(gradient, {}, moments, p);
+  adam_step(gradient.to(gpu), {}, gpu_moments, there);
+  for (const auto& [found, expected] :
+       {std::pair(gpu_moments.mean, moments.mean), std::pair(gpu_moments.square, moments.square)}) {
+    const Tensor copy = here(found);
+    int64_t differ = 0;
+    for (int64_t i = 0; i < kCount; ++i)
+      differ += copy.data<BFloat16>()[i].bits != expected.data<BFloat16>()[i].bits ? 1 : 0;
+    EXPECT_LE(differ, kCount / 1000);  // a last place is 2⁻¹⁶ of the spacing
+  }
+  expect_close(there, p, 8 * kEps, "parameter");
+}
+
 }  // namespace
 }  // namespace dofla
