@@ -81,7 +81,7 @@ TEST_F(SensitivityCli, GivesThePlanOfDistillInBytes) {
   }
   const std::string text = run({"plan", file, "--memory", "9kB"}).out;
   EXPECT_THAT(text, HasSubstr("strategy sensitivity, in 9.0 kB"));
-  EXPECT_THAT(text, HasSubstr("layer       bytes   loss added, predicted   keys; M"));
+  EXPECT_THAT(text, HasSubstr("layer       bytes   operations   loss added, predicted   keys; M"));
   // All heads of a layer alike: a plan of its own, and no better one by its own prediction.
   const Json layers = json({"plan", file, "--memory", "9kB", "--by", "layer"});
   EXPECT_NE(layers["exact_keys"], planned["exact_keys"]);
