@@ -60,6 +60,19 @@ Tensor to_tensor(const TokenIds& ids) {
   return tensor;
 }
 
+Tensor to_batch(const std::vector<TokenIds>& windows) {
+  require(!windows.empty(), "to_batch: no windows");
+  const size_t length = windows.front().size();
+  Tensor batch({std::ssize(windows), static_cast<int64_t>(length)}, DType::kI64);
+  auto* row = batch.data<int64_t>();
+  for (const TokenIds& window : windows) {
+    require(window.size() == length, "to_batch: windows of {} and {} tokens", length,
+            window.size());
+    row = std::copy(window.begin(), window.end(), row);
+  }
+  return batch;
+}
+
 std::vector<int64_t> shuffled_order(int64_t count, uint64_t seed, int64_t pass) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);

@@ -23,6 +23,10 @@ std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limit
 // One sequence as the model takes it: [1, T] in I64.
 Tensor to_tensor(const TokenIds& ids);
 
+// Windows that are read at once: [B, T] in I64. Throws std::invalid_argument if they have different
+// lengths or are none.
+Tensor to_batch(const std::vector<TokenIds>& windows);
+
 // The numbers [0, count) in an order of their own for every (seed, pass).
 std::vector<int64_t> shuffled_order(int64_t count, uint64_t seed, int64_t pass);
 

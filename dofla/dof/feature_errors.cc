@@ -4,9 +4,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "dofla/core/error.h"
-#include "dofla/core/parallel.h"
 #include "dofla/distributed/agreement.h"
+#include "dofla/dof/each_draw.h"
 #include "dofla/features/feature_map.h"
 
 namespace dofla {
@@ -52,29 +51,13 @@ void gather_errors(const Group& group, std::vector<FeatureErrors>& errors) {
 
 void add_errors(const QueryKeySampler& sampler, DofTable& table, const Progress& progress,
                 const Group& group) {
-  const int64_t heads = table.heads_in_layer(), count = table.model.layers * heads;
   table.ladder.assign(std::begin(kErrorLadder), std::end(kErrorLadder));
-  table.errors.resize(static_cast<size_t>(count));
-  const Progress pace = at_own_pace(group, progress);
-  const Share own = group.share(count);
-  int64_t done = 0;
-  parallel_for(own.count(), [&](int64_t of_own) {
-    const int64_t i = own.begin + of_own;
-    try {
-      const Tensor sample = sampler.sample(i / heads, i % heads, 0).to(Device());
-      table.errors[static_cast<size_t>(i)] =
-          feature_errors(RidgeKernel(sample, table.gram, table.lambda), table.ladder,
-                         table.model.head_size, table.seed, static_cast<uint64_t>(i));
-    } catch (const Error& error) {
-      fail("layer {}, head {}: {}", i / heads + 1, i % heads + 1, error.what());
-    }
-    ProgressUpdate update = {"errors of features", 0, count, "heads"};
-#pragma omp critical(dofla_dof_progress)
-    {
-      update.done = ++done;
-      pace.tell(update);
-    }
-    stop_if_asked(pace, update);  // out here: nothing may be thrown across the critical section
+  table.errors.resize(static_cast<size_t>(table.model.layers * table.heads_in_layer()));
+  for_each_draw(table, 1, "errors of features", progress, group, [&](const HeadDraw& one) {
+    const Tensor sample = sampler.sample(one.layer, one.head, 0).to(Device());
+    table.errors[one.row] =
+        feature_errors(RidgeKernel(sample, table.gram, table.lambda), table.ladder,
+                       table.model.head_size, table.seed, one.row);
   });
   gather_errors(group, table.errors);
 }

@@ -6,6 +6,7 @@
 #include "dofla/core/parallel.h"
 #include "dofla/data/batches.h"
 #include "dofla/distributed/agreement.h"
+#include "dofla/dof/each_draw.h"
 #include "dofla/dof/estimate.h"
 #include "dofla/dof/feature_errors.h"
 #include "dofla/ops/ridge_traces.h"
@@ -55,30 +56,13 @@ std::vector<double> lambdas_with(double asked) {
 
 void add_spectra(const QueryKeySampler& sampler, DofTable& table, const Progress& progress,
                  const Group& group) {
-  const int64_t heads = table.heads_in_layer(), draws = table.draws;
-  const int64_t count = table.model.layers * heads * draws;
-  table.spectra.resize(static_cast<size_t>(count));
-  const Progress pace = at_own_pace(group, progress);
-  const Share own = group.share(count);
-  int64_t done = 0;
-  parallel_for(own.count(), [&](int64_t of_own) {
-    const int64_t i = own.begin + of_own;
-    const int64_t layer = i / (heads * draws), head = i / draws % heads;
-    try {
-      table.spectra[static_cast<size_t>(i)] =
-          head_spectrum(sampler.sample(layer, head, i % draws), table);
-    } catch (const Error& error) {
-      fail("layer {}, head {}: {}", layer + 1, head + 1, error.what());
-    }
-    ProgressUpdate update = {"degrees of freedom", 0, count, "heads"};
-    // One thread at a time reports progress, and the reported count never decreases.
-#pragma omp critical(dofla_dof_progress)
-    {
-      update.done = ++done;
-      pace.tell(update);
-    }
-    stop_if_asked(pace, update);  // out here: nothing may be thrown across the critical section
-  });
+  table.spectra.resize(
+      static_cast<size_t>(table.model.layers * table.heads_in_layer() * table.draws));
+  for_each_draw(table, table.draws, "degrees of freedom", progress, group,
+                [&](const HeadDraw& one) {
+                  table.spectra[one.row] =
+                      head_spectrum(sampler.sample(one.layer, one.head, one.draw), table);
+                });
   gather_rows(group, table.spectra);
 }
 

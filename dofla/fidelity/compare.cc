@@ -45,14 +45,6 @@ class Batches {
   bool more_;
 };
 
-Tensor to_batch(const std::vector<TokenIds>& windows) {
-  const auto tokens = static_cast<int64_t>(windows.front().size());
-  Tensor ids({std::ssize(windows), tokens}, DType::kI64);
-  for (size_t w = 0; w < windows.size(); ++w)
-    std::ranges::copy(windows[w], ids.data<int64_t>() + static_cast<int64_t>(w) * tokens);
-  return ids;
-}
-
 // The student's hidden states [B·T, C]; what its attention gets wrong on the way is added up.
 Tensor read_by_student(const Transformer& student, const Tensor& ids, Compared& compared) {
   const SoftmaxAttention exact(student.config());

@@ -53,14 +53,8 @@ bool shows_other_heads(const DofSection& dof) {
 }
 
 std::string render_spectra(const DofSection& dof) {
-  LineChart chart;
-  chart.kind = "spectra";
-  chart.label = "Eigenvalues of the Gram matrix by rank";
-  chart.x_title = "rank";
-  chart.y_title = "eigenvalue";
-  chart.x_name = "rank";
-  chart.y_name = "eigenvalue";
-  chart.x_scale = chart.y_scale = Scale::kLog10;
+  LineChart chart("spectra", "Eigenvalues of the Gram matrix by rank",
+                  {"rank", "rank", Scale::kLog10}, {"eigenvalue", "eigenvalue", Scale::kLog10});
   const bool others = shows_other_heads(dof);
   for (size_t s = 0; s < dof.layers.size(); ++s) {
     const LayerDof& layer = dof.layers[s];
@@ -81,15 +75,9 @@ std::string render_spectra(const DofSection& dof) {
 }
 
 std::string render_dof_by_lambda(const DofSection& dof) {
-  LineChart chart;
-  chart.kind = "by-lambda";
-  chart.label = "Degrees of freedom of every layer against lambda";
-  chart.x_title = "λ";
-  chart.y_title = "degrees of freedom";
-  chart.x_name = "λ =";
-  chart.y_name = "degrees of freedom";
-  chart.x_scale = Scale::kLog2;
-  chart.y_scale = Scale::kLog10;
+  LineChart chart("by-lambda", "Degrees of freedom of every layer against lambda",
+                  {"λ", "λ =", Scale::kLog2},
+                  {"degrees of freedom", "degrees of freedom", Scale::kLog10});
   for (size_t s = 0; s < dof.layers.size(); ++s)
     chart.series.push_back({layer_label(s), dof.layers[s].dof_by_lambda});
   chart.x_reference = dof.lambda;
@@ -98,15 +86,9 @@ std::string render_dof_by_lambda(const DofSection& dof) {
 }
 
 std::string render_feature_errors(const DofSection& dof) {
-  LineChart chart;
-  chart.kind = "feature-errors";
-  chart.label = "Error of features from the leverage density against their number";
-  chart.x_title = "features a head";
-  chart.y_title = "error";
-  chart.x_name = "M =";
-  chart.y_name = "error";
-  chart.x_scale = Scale::kLog2;
-  chart.y_scale = Scale::kLog10;
+  LineChart chart("feature-errors",
+                  "Error of features from the leverage density against their number",
+                  {"features a head", "M =", Scale::kLog2}, {"error", "error", Scale::kLog10});
   for (size_t s = 0; s < dof.layers.size(); ++s) {
     chart.series.push_back({layer_label(s), dof.layers[s].leverage_error});
     chart.background.push_back(dof.layers[s].gaussian_error);
@@ -115,28 +97,18 @@ std::string render_feature_errors(const DofSection& dof) {
 }
 
 std::string render_sensitivity(const SensitivitySection& sensitivity) {
-  LineChart chart;
-  chart.kind = "sensitivity";
-  chart.label = "Loss that every layer alone adds against its features a head";
-  chart.x_title = "features a head";
-  chart.y_title = "loss added, nats a token";
-  chart.x_name = "M =";
-  chart.y_name = "loss added";
-  chart.x_scale = Scale::kLog2;
-  chart.y_scale = all_positive(sensitivity.layers) ? Scale::kLog10 : Scale::kLinear;
+  LineChart chart("sensitivity", "Loss that every layer alone adds against its features a head",
+                  {"features a head", "M =", Scale::kLog2},
+                  {"loss added, nats a token", "loss added",
+                   all_positive(sensitivity.layers) ? Scale::kLog10 : Scale::kLinear});
   for (size_t s = 0; s < sensitivity.layers.size(); ++s)
     chart.series.push_back({layer_label(s), sensitivity.layers[s]});
   return render_line_chart(chart);
 }
 
 std::string render_predicted_loss(const SensitivitySection& sensitivity) {
-  LineChart chart;
-  chart.kind = "predicted";
-  chart.label = "Loss that every layer alone adds: predicted, and as it came";
-  chart.x_title = "layer";
-  chart.y_title = "loss added, nats a token";
-  chart.x_name = "layer";
-  chart.y_name = "loss added";
+  LineChart chart("predicted", "Loss that every layer alone adds: predicted, and as it came",
+                  {"layer", "layer"}, {"loss added, nats a token", "loss added"});
   const auto add = [&](const char* label, const std::vector<double>& values) {
     if (values.empty()) return;
     Curve& curve = chart.series.emplace_back(Series{label, {}}).curve;
@@ -149,14 +121,9 @@ std::string render_predicted_loss(const SensitivitySection& sensitivity) {
 }
 
 std::string render_loss_curves(const TrainingSection& training) {
-  LineChart chart;
-  chart.kind = "loss";
-  chart.label = "Training loss of every layer";
-  chart.x_title = "step";
-  chart.y_title = "training loss";
-  chart.x_name = "step";
-  chart.y_name = "loss";
-  chart.y_scale = all_positive(training.layer_loss) ? Scale::kLog10 : Scale::kLinear;
+  LineChart chart("loss", "Training loss of every layer", {"step", "step"},
+                  {"training loss", "loss",
+                   all_positive(training.layer_loss) ? Scale::kLog10 : Scale::kLinear});
   for (size_t s = 0; s < training.layer_loss.size(); ++s)
     chart.series.push_back({training.layer_loss.size() == 1 ? "All layers" : layer_label(s),
                             thinned(training.layer_loss[s])});
@@ -174,13 +141,8 @@ std::string render_loss_curves(const TrainingSection& training) {
 }
 
 std::string render_layer_errors(const TrainingSection& training) {
-  LineChart chart;
-  chart.kind = "layer-error";
-  chart.label = "Relative error of every layer's attention output";
-  chart.x_title = "layer";
-  chart.y_title = "relative error";
-  chart.x_name = "layer";
-  chart.y_name = "error";
+  LineChart chart("layer-error", "Relative error of every layer's attention output",
+                  {"layer", "layer"}, {"relative error", "error"});
   Curve& curve = chart.series.emplace_back(Series{"Error", {}}).curve;
   for (size_t s = 0; s < training.layer_error.size(); ++s)
     curve.push_back({static_cast<double>(s + 1), training.layer_error[s]});

@@ -29,6 +29,13 @@ bool any_without_place(const LineChart& chart) {
   return false;
 }
 
+// On a logarithm, unless one of them has no place there.
+void scale_divergences(LineChart& chart) {
+  if (any_without_place(chart)) return;
+  chart.y.scale = Scale::kLog10;
+  chart.y_floor = kLeastShown;
+}
+
 // One series a student, made by `curve`.
 template <class Make>
 void add_students(LineChart& chart, const FidelityReport& report, const Make& curve) {
@@ -61,31 +68,21 @@ std::vector<std::string> short_names(const FidelityReport& report) {
 }
 
 std::string render_kl_percentiles(const FidelityReport& report) {
-  LineChart chart;
-  chart.kind = "percentiles";
-  chart.label = "Divergence up to which a share of the tokens stays";
-  chart.x_title = "tokens in a thousand that are further away";
-  chart.y_title = "KL, nats";
-  chart.x_name = "in a thousand";
-  chart.y_name = "are further than";
-  chart.x_scale = Scale::kLog10;
+  LineChart chart("percentiles", "Divergence up to which a share of the tokens stays",
+                  {"tokens in a thousand that are further away", "in a thousand", Scale::kLog10},
+                  {"KL, nats", "are further than"});
   add_students(chart, report, [](const StudentFidelity& student) {
     const Divergence& d = student.all;
     return Curve{{1, d.kl_999}, {10, d.kl_99}, {50, d.kl_95}, {100, d.kl_90}, {500, d.kl_median}};
   });
-  chart.y_scale = any_without_place(chart) ? Scale::kLinear : Scale::kLog10;
-  if (chart.y_scale == Scale::kLog10) chart.y_floor = kLeastShown;
+  scale_divergences(chart);
   return render_line_chart(chart);
 }
 
 std::string render_reliability(const FidelityReport& report) {
-  LineChart chart;
-  chart.kind = "reliability";
-  chart.label = "Share of right predictions against their probability";
-  chart.x_title = "probability of the likeliest token";
-  chart.y_title = "share that was right";
-  chart.x_name = "probability";
-  chart.y_name = "right";
+  LineChart chart("reliability", "Share of right predictions against their probability",
+                  {"probability of the likeliest token", "probability"},
+                  {"share that was right", "right"});
   add_students(chart, report, [](const StudentFidelity& student) {
     return reliability_of(student.all.calibration);
   });
@@ -96,33 +93,22 @@ std::string render_reliability(const FidelityReport& report) {
 }
 
 std::string render_kl_by_position(const FidelityReport& report) {
-  LineChart chart;
-  chart.kind = "position";
-  chart.label = "Divergence by the position of a token in its window";
-  chart.x_title = "position in the window, up to";
-  chart.y_title = "KL, nats a token";
-  chart.x_name = "up to token";
-  chart.y_name = "KL";
-  chart.x_scale = Scale::kLog2;
+  LineChart chart("position", "Divergence by the position of a token in its window",
+                  {"position in the window, up to", "up to token", Scale::kLog2},
+                  {"KL, nats a token", "KL"});
   add_students(chart, report, [](const StudentFidelity& student) {
     Curve curve;
     for (const Slice& slice : student.where.by_position)
       curve.push_back({static_cast<double>(slice.last), slice.kl});
     return curve;
   });
-  chart.y_scale = any_without_place(chart) ? Scale::kLinear : Scale::kLog10;
-  if (chart.y_scale == Scale::kLog10) chart.y_floor = kLeastShown;
+  scale_divergences(chart);
   return render_line_chart(chart);
 }
 
 std::string render_attention_errors(const FidelityReport& report) {
-  LineChart chart;
-  chart.kind = "attention-error";
-  chart.label = "Relative error of every layer's attention output";
-  chart.x_title = "layer";
-  chart.y_title = "relative error";
-  chart.x_name = "layer";
-  chart.y_name = "error";
+  LineChart chart("attention-error", "Relative error of every layer's attention output",
+                  {"layer", "layer"}, {"relative error", "error"});
   add_students(chart, report, [](const StudentFidelity& student) {
     Curve curve;
     for (size_t i = 0; i < student.layer_error.size(); ++i)
@@ -147,14 +133,9 @@ std::string render_head_errors(const StudentFidelity& student, size_t index) {
 }
 
 std::string render_memory(const FidelityReport& report) {
-  LineChart chart;
-  chart.kind = "memory";
-  chart.label = "Memory of a sequence against its length";
-  chart.x_title = "tokens of the sequence";
-  chart.y_title = "bytes";
-  chart.x_name = "tokens";
-  chart.y_name = "bytes";
-  chart.x_scale = chart.y_scale = Scale::kLog10;
+  LineChart chart("memory", "Memory of a sequence against its length",
+                  {"tokens of the sequence", "tokens", Scale::kLog10},
+                  {"bytes", "bytes", Scale::kLog10});
   const auto curve = [](const Cost& cost) {
     Curve points;
     for (size_t i = 0; i < kCostLengths.size(); ++i)

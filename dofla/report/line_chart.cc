@@ -24,11 +24,11 @@ struct Axes {
 };
 
 bool has_place(const LineChart& chart, const CurvePoint& point) {
-  return has_place(chart.x_scale, point.x) && has_place(chart.y_scale, point.y);
+  return has_place(chart.x.scale, point.x) && has_place(chart.y.scale, point.y);
 }
 
 Axes axes_of(const LineChart& chart) {
-  Extent x{chart.x_scale}, y{chart.y_scale};
+  Extent x{chart.x.scale}, y{chart.y.scale};
   const auto include = [&](const Curve& curve) {
     for (const CurvePoint& point : curve) {
       if (!has_place(chart, point)) continue;
@@ -76,20 +76,20 @@ std::string frame(const LineChart& chart, const Axes& axes) {
   svg += fmt::format(
       "<text class=\"axis-title middle\" x=\"{:g}\" y=\"{:g}\">{}</text>\n"
       "<text class=\"axis-title middle\" transform=\"translate(11 {:g})rotate(-90)\">{}</text>\n",
-      (kLeft + kRight) / 2, kHeight - 8, chart.x_title, (kTop + kBottom) / 2, chart.y_title);
+      (kLeft + kRight) / 2, kHeight - 8, chart.x.title, (kTop + kBottom) / 2, chart.y.title);
   return svg;
 }
 
 std::string references(const LineChart& chart, const Axes& axes) {
   std::string svg;
-  if (chart.x_reference && has_place(chart.x_scale, *chart.x_reference)) {
+  if (chart.x_reference && has_place(chart.x.scale, *chart.x_reference)) {
     const double x = axes.x.at(*chart.x_reference);
     svg += fmt::format(
         "<path class=\"reference\" d=\"M{0:.1f} {1:g}V{2:g}\"/><text class=\"reference-label\" "
         "x=\"{3:.1f}\" y=\"{4:g}\">{5}</text>\n",
         x, kTop, kBottom, x + 5, kTop + 10, chart.reference_label);
   }
-  if (chart.y_reference && has_place(chart.y_scale, *chart.y_reference)) {
+  if (chart.y_reference && has_place(chart.y.scale, *chart.y_reference)) {
     const double y = axes.y.at(*chart.y_reference);
     svg += fmt::format(
         "<path class=\"reference\" d=\"M{0:g} {1:.1f}H{2:g}\"/><text class=\"reference-label\" "
@@ -116,7 +116,7 @@ std::string values(const LineChart& chart, const Curve& curve) {
   std::vector<std::string> x, y;
   for (const CurvePoint& point : curve) {
     if (!has_place(chart, point)) continue;
-    x.push_back(chart.x_scale == Scale::kLog2 ? format_lambda(point.x) : format_number(point.x));
+    x.push_back(chart.x.scale == Scale::kLog2 ? format_lambda(point.x) : format_number(point.x));
     y.push_back(format_number(point.y));
   }
   return fmt::format("data-x=\"{}\" data-y=\"{}\"", fmt::join(x, "|"), fmt::join(y, "|"));
@@ -140,7 +140,7 @@ std::string legend(const LineChart& chart) {
 std::string render_line_chart(const LineChart& chart) {
   const Axes axes = axes_of(chart);
   std::string svg = fmt::format("<div class=\"lines\" data-x-name=\"{}\" data-y-name=\"{}\">\n",
-                                chart.x_name, chart.y_name);
+                                chart.x.name, chart.y.name);
   svg += open_chart(chart.kind, kHeight, chart.label);
   svg += fmt::format(
       "<clipPath id=\"{}-clip\"><rect x=\"{:g}\" y=\"{:g}\" width=\"{:g}\" height=\"{:g}\"/>"

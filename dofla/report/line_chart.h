@@ -16,15 +16,21 @@ struct Series {
   Curve curve;
 };
 
+struct ChartAxis {
+  const char* title;
+  const char* name;  // a short one, as in "rank 4, eigenvalue 0.01"
+  Scale scale = Scale::kLinear;
+};
+
 struct LineChart {
-  const char* kind = "";   // also the prefix of the element ids in this chart
-  const char* label = "";  // what the chart shows, for a screen reader
-  const char* x_title = "";
-  const char* y_title = "";
-  const char* x_name = "";  // short names, as in "rank 4, eigenvalue 0.01"
-  const char* y_name = "";
-  Scale x_scale = Scale::kLinear;
-  Scale y_scale = Scale::kLinear;
+  // A chart that has no curves yet.
+  LineChart(const char* with_kind, const char* with_label, const ChartAxis& with_x,
+            const ChartAxis& with_y)
+      : kind(with_kind), label(with_label), x(with_x), y(with_y) {}
+
+  const char* kind;   // also the prefix of the element ids in this chart
+  const char* label;  // what the chart shows, for a screen reader
+  ChartAxis x, y;
   std::vector<Series> series;
   std::vector<Curve> background;      // drawn faint, neither named nor focusable
   std::optional<double> y_floor;      // the axis starts here at the lowest

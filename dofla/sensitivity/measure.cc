@@ -1,7 +1,6 @@
 #include "dofla/sensitivity/measure.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "dofla/core/error.h"
 #include "dofla/distill/calibrate.h"
@@ -54,12 +53,6 @@ void choose_keys(const SensitivityOptions& options, int64_t key_heads, Sensitivi
                 (i == 0 || table.key_ladder[i] > table.key_ladder[i - 1]),
             "key ladder: expected whole numbers from {} to {} that grow, found {}",
             least_keys(table.exact), table.length - 1, table.key_ladder[i]);
-}
-
-Tensor first_windows(const WindowSet& text, int64_t count) {
-  std::vector<int64_t> which(static_cast<size_t>(count));
-  std::iota(which.begin(), which.end(), 0);
-  return WindowsAhead(text).take(which);
 }
 
 // Features of every M of the ladder at pairs that attend to each other, as distill draws them; the
@@ -205,7 +198,7 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowS
   require_same_weights(group, checkpoint);
 
   Transformer teacher(checkpoint, device);
-  const Tensor ids = first_windows(text, table.windows);
+  const Tensor ids = to_batch(text.slice(0, static_cast<size_t>(table.windows)).all());
   table.teacher_loss = mean_loss(teacher, ids, group);
   measure_keys(teacher, ids, progress, group, table);
   const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress, group);

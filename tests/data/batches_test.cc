@@ -84,6 +84,19 @@ TEST_F(Batches, IdsToTrainOnHaveOneLength) {
               HasSubstr("a.json: sequence 2: 1 tokens, the first has 2"));
 }
 
+TEST_F(Batches, WindowsReadAtOnceAreItsRows) {
+  const Tensor batch = to_batch({{1, 2, 3}, {4, 5, 6}});
+  EXPECT_EQ(batch.dtype(), DType::kI64);
+  ASSERT_EQ(batch.shape(), (Shape{2, 3}));
+  EXPECT_THAT(std::span(batch.data<int64_t>(), 6), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST_F(Batches, WindowsReadAtOnceHaveOneLength) {
+  EXPECT_THROW(to_batch({}), std::invalid_argument);
+  EXPECT_THROW(to_batch({{1, 2}, {3}}), std::invalid_argument);
+  EXPECT_THROW(to_batch({{1, 2}, {3, 4, 5}}), std::invalid_argument);
+}
+
 TEST(ShuffledBatches, EveryPassSeesEveryWindowOnce) {
   ShuffledBatches batches(numbered_windows(12), 4, 7);
   std::vector<TokenIds> passes;

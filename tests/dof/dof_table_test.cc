@@ -7,40 +7,23 @@
 
 #include "dofla/core/error.h"
 #include "dofla/dof/estimate.h"
+#include "tests/support/damaged_json.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fixtures.h"
 #include "tests/support/matrices.h"
 #include "tests/support/tables.h"
 
 namespace dofla {
 namespace {
 
-class DofTableFile : public ::testing::Test {
+class DofTableFile : public test::DamagedJson {
  protected:
-  // Saves a sound table, changes its JSON, and expects loading to fail with one line about it.
+  DofTableFile() : DamagedJson([](const fs::path& path) { load_dof_table(path); }) {}
+
   void expect_refused(const std::function<void(Json&)>& damage, const std::string& about,
                       const DofTable& table = test::small_table()) {
     save_dof_table(path_, table);
-    Json json = load_json(path_);
-    damage(json);
-    write_whole(path_, json.dump());
-    expect_load_fails(about);
+    expect_damage_refused(load_json(path_), damage, about);
   }
-
-  void expect_load_fails(const std::string& about) {
-    try {
-      load_dof_table(path_);
-      FAIL() << "expected an error about " << about;
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      EXPECT_TRUE(text.starts_with(path_.string())) << text;
-      EXPECT_NE(text.find(about), std::string::npos) << text;
-      EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-    }
-  }
-
-  test::ScratchFolder folder_;
-  fs::path path_ = folder_.path() / "dof.json";
 };
 
 DofTable table_with_errors() {

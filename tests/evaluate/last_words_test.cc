@@ -10,28 +10,17 @@
 #include "dofla/model/finite.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/known_logits.h"
 #include "tests/support/linear_fixture.h"
 #include "tests/support/task_files.h"
-#include "tests/support/tolerance.h"
 
 namespace dofla {
 namespace {
 
 using test::expect_error;
 
-class LastWordsOf : public testing::TestWithParam<std::string> {
+class LastWordsOf : public test::KnownLogits {
  protected:
-  const fs::path folder = test::fixtures() / GetParam();
-  const Checkpoint checkpoint{folder};
-  const Transformer model{checkpoint};
-  const Safetensors expected{folder / "expected.safetensors"};
-  const Tensor logits = expected.tensor("logits").to(DType::kF64);  // [B, T, V] of Transformers
-
-  TokenIds row(int64_t b, int64_t tokens) const {
-    const Tensor ids = expected.tensor("input_ids");
-    const int64_t* begin = ids.data<int64_t>() + b * ids.size(1);
-    return TokenIds(begin, begin + tokens);
-  }
   // Transformers' greedy continuation of a beginning of the first row, and where it begins.
   Candidate greedy() const {
     const Tensor tensor = expected.tensor("greedy");
@@ -39,18 +28,6 @@ class LastWordsOf : public testing::TestWithParam<std::string> {
     const Tensor input = expected.tensor("input_ids");
     const auto end = std::mismatch(ids.begin(), ids.end(), input.data<int64_t>()).first;
     return {ids, end - ids.begin(), 1};
-  }
-  double reference_loss(int64_t b, const Candidate& word) const {
-    const int64_t vocabulary = logits.size(2);
-    double loss = 0;
-    for (auto i = static_cast<size_t>(word.scored_from); i < word.ids.size(); ++i) {
-      const double* at =
-          logits.data<double>() + (b * logits.size(1) + static_cast<int64_t>(i) - 1) * vocabulary;
-      double sum = 0;
-      for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(at[v] - at[0]);
-      loss += std::log(sum) - (at[word.ids[i]] - at[0]);
-    }
-    return loss;
   }
 };
 
@@ -78,15 +55,11 @@ TEST_P(LastWordsOf, AreSaidWhereEveryTokenIsTransformersGreedyOne) {
 
 TEST_P(LastWordsOf, HaveTheLossOfTransformersLogits) {
   const std::vector<Candidate> words = {{row(0, 12), 7, 1}, {row(1, 9), 8, 1}, {row(0, 5), 3, 1}};
-  const double loss =
-      (reference_loss(0, words[0]) + reference_loss(1, words[1]) + reference_loss(0, words[2])) / 3;
+  const double score =
+      reference_score(0, words[0]) + reference_score(1, words[1]) + reference_score(0, words[2]);
   const LastWords result =
       evaluate_last_words(model, {{{words[0]}, 0}, {{words[1]}, 0}, {{words[2]}, 0}});
-  const ModelConfig& config = model.config();
-  const double tolerance =
-      8 * test::float32_tolerance(std::max(config.width, config.mlp_width), 4 * config.layers + 1,
-                                  test::largest(logits));
-  EXPECT_NEAR(result.loss, loss, tolerance);
+  EXPECT_NEAR(result.loss, -score / 3, tolerance(8));
   EXPECT_DOUBLE_EQ(result.perplexity, std::exp(result.loss));
 }
 

@@ -6,8 +6,8 @@
 
 #include "dofla/core/error.h"
 #include "dofla/plan/allocate.h"
+#include "tests/support/damaged_json.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fixtures.h"
 #include "tests/support/tables.h"
 
 namespace dofla {
@@ -19,30 +19,14 @@ DimensionPlan plan_with(PlanStrategy strategy) {
   return allocate(test::small_table(), options);
 }
 
-class DimensionPlanFile : public ::testing::Test {
+class DimensionPlanFile : public test::DamagedJson {
  protected:
+  DimensionPlanFile() : DamagedJson([](const fs::path& path) { load_dimension_plan(path); }) {}
+
   void expect_refused(PlanStrategy strategy, const std::function<void(Json&)>& damage,
                       const std::string& about) {
-    Json json = to_json(plan_with(strategy));
-    damage(json);
-    write_whole(path_, json.dump());
-    expect_load_fails(about);
+    expect_damage_refused(to_json(plan_with(strategy)), damage, about);
   }
-
-  void expect_load_fails(const std::string& about) {
-    try {
-      load_dimension_plan(path_);
-      FAIL() << "expected an error about " << about;
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      EXPECT_TRUE(text.starts_with(path_.string())) << text;
-      EXPECT_NE(text.find(about), std::string::npos) << text;
-      EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-    }
-  }
-
-  test::ScratchFolder folder_;
-  fs::path path_ = folder_.path() / "plan.json";
 };
 
 TEST_F(DimensionPlanFile, ComesBack) {
