@@ -1,6 +1,4 @@
 #include "dofla/ops/cuda/activation.cuh"
-#include "dofla/ops/cuda/adam.cuh"
-#include "dofla/ops/cuda/block_total.cuh"
 #include "dofla/ops/cuda/element_kernels.h"
 #include "dofla/ops/cuda/vector.cuh"
 
@@ -77,46 +75,10 @@ struct ScaledDifference {
   __device__ float operator()(float x, float y) const { return factor * (x - y); }
 };
 
-struct Scale {
-  float factor;
-  __device__ float operator()(float x, float) const { return factor * x; }
-};
-
-// A block adds up every kSquareSums-th stretch of kThreads elements.
-__global__ void sum_squares(int64_t count, const float* __restrict__ x, double* __restrict__ sums) {
-  double sum = 0;  // in double: a square overflows float at 2⁶⁴
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
-       i += int64_t{kSquareSums} * kThreads)
-    sum += static_cast<double>(x[i]) * x[i];
-  sum = block_total<kThreads>(sum);
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-}
-
 template <class T>
 __global__ void round_elements(int64_t count, const float* __restrict__ x, T* __restrict__ y) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (i < count) y[i] = from_float<T>(x[i]);
-}
-
-__global__ void adam_elements(AdamFactors f, int64_t count, const float* __restrict__ gradient,
-                              float* __restrict__ mean, float* __restrict__ square,
-                              float* __restrict__ parameter) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i < count) adam_element(f, gradient[i], mean[i], square[i], parameter[i]);
-}
-
-__global__ void adam_elements_in_bf16(AdamFactors f, AdamChance chance, int64_t count,
-                                      const float* __restrict__ gradient,
-                                      uint16_t* __restrict__ mean, uint16_t* __restrict__ square,
-                                      float* __restrict__ parameter) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i >= count) return;
-  float wide_mean = __uint_as_float(uint32_t{mean[i]} << 16);
-  float wide_square = __uint_as_float(uint32_t{square[i]} << 16);
-  adam_element(f, gradient[i], wide_mean, wide_square, parameter[i]);
-  const uint64_t bits = mixed(chance.key + static_cast<uint64_t>(chance.first + i));
-  mean[i] = rounded_by_chance(wide_mean, bits);
-  square[i] = rounded_by_chance(wide_square, bits >> 16);
 }
 
 }  // namespace
@@ -166,10 +128,6 @@ cudaError_t launch_subtract(float factor, Element element, int64_t count, const 
   return launch_update(element, count, y, x, ScaledDifference{factor}, stream);
 }
 
-cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream) {
-  return launch_update(Element::kF32, count, nullptr, x, Scale{factor}, stream);
-}
-
 cudaError_t launch_round(int64_t count, const float* x, void* y, Element element,
                          cudaStream_t stream) {
   return with_type(element, [&](auto zero) {
@@ -177,28 +135,6 @@ cudaError_t launch_round(int64_t count, const float* x, void* y, Element element
       round_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
           count, x, static_cast<decltype(zero)*>(y));
   });
-}
-
-cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cudaStream_t stream) {
-  sum_squares<<<kSquareSums, kThreads, 0, stream>>>(count, x, sums);
-  return cudaGetLastError();
-}
-
-cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,
-                        float* mean, float* square, float* parameter, cudaStream_t stream) {
-  if (count > 0)
-    adam_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(factors, count, gradient,
-                                                                        mean, square, parameter);
-  return cudaGetLastError();
-}
-
-cudaError_t launch_adam_in_bf16(const AdamFactors& factors, const AdamChance& chance, int64_t count,
-                                const float* gradient, uint16_t* mean, uint16_t* square,
-                                float* parameter, cudaStream_t stream) {
-  if (count > 0)
-    adam_elements_in_bf16<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
-        factors, chance, count, gradient, mean, square, parameter);
-  return cudaGetLastError();
 }
 
 }  // namespace dofla::cuda
