@@ -124,7 +124,7 @@ void finetune_section(const Workload& work, Figures& figures) {
   const int64_t samples = part_tokens_for(work.gpu) / kTokens;
   const Tensor ids = work.ids.slice(0, samples);
   Gradients gradients = new_gradients(model, kEverything);
-  Optimizer optimizer(parameters(model, kEverything), {});
+  Optimizer optimizer(parameters(model, kEverything), {}, {}, rounded_copies(model, kEverything));
   const double backward =
       milliseconds(work.gpu, 5, [&] { next_token_gradient(model, ids, false, gradients); });
   figures.add({.name = "finetune_gradients",
@@ -133,11 +133,8 @@ void finetune_section(const Workload& work, Figures& figures) {
                .operations = 3 * products + linear_attention_operations(shape) +
                              linear_attention_gradient_operations(shape)});
   figures.add({.name = "finetune_optimizer",
-               .milliseconds = milliseconds(work.gpu, 5,
-                                            [&] {
-                                              optimizer.step(parameters(gradients), 1e-6);
-                                              model.follow_parameters();
-                                            }),
+               .milliseconds =
+                   milliseconds(work.gpu, 5, [&] { optimizer.step(parameters(gradients), 1e-6); }),
                .per = "run"});
 }
 

@@ -1,6 +1,7 @@
 #include "dofla/model/block.h"
 
 #include "dofla/model/layers.h"
+#include "dofla/ops/activation.h"
 
 namespace dofla {
 namespace {
@@ -13,10 +14,16 @@ Tensor feed_forward(Executor& run, const Block& block, const Tensor& x, const Te
   const Dense first = {.linear = gated ? weights.mlp_gate : weights.mlp_up,
                        .norm = norm_of(block.config, weights.mlp_norm),
                        .activation = block.config.activation};
-  Tensor hidden = run.dense(x, first, std::nullopt, tape == nullptr ? nullptr : &tape->inner);
-  if (gated)
-    hidden = run.dense(x, {.linear = weights.mlp_up, .norm = first.norm, .factor = hidden},
-                       std::nullopt, tape == nullptr ? nullptr : &tape->gated);
+  Tensor hidden;
+  if (gated && tape != nullptr) {
+    run.dense(x, {.linear = first.linear, .norm = first.norm}, std::nullopt, &tape->inner);
+    run.dense(x, {.linear = weights.mlp_up, .norm = first.norm}, std::nullopt, &tape->gated);
+    hidden = gate(block.config.activation, tape->inner, tape->gated);
+  } else {
+    hidden = run.dense(x, first, std::nullopt, tape == nullptr ? nullptr : &tape->inner);
+    if (gated)
+      hidden = run.dense(x, {.linear = weights.mlp_up, .norm = first.norm, .factor = hidden});
+  }
   return run.dense(hidden, {.linear = weights.mlp_down, .residual = residual});
 }
 

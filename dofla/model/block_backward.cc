@@ -16,12 +16,6 @@ LayerWeights* if_trained(LayerWeights* weights, Linear LayerWeights::*layer) {
   return weights != nullptr && (weights->*layer).weight.defined() ? weights : nullptr;
 }
 
-Tensor activated(Activation activation, const Tensor& inner) {
-  Tensor out = inner.clone();
-  activate(activation, out);
-  return out;
-}
-
 // From the gradient of the MLP's output to that of its input, the normalised rows.
 Tensor feed_forward_backward(const Block& block, const BlockTape& tape, const Tensor& normal,
                              const Tensor& grad, LayerWeights* weights) {
@@ -34,20 +28,17 @@ Tensor feed_forward_backward(const Block& block, const BlockTape& tape, const Te
     if (weights != nullptr) add_weight_gradient(normal, grad_inner, weights->mlp_up);
     return matmul_backward(grad_inner, block.weights.mlp_up);
   }
-  Tensor received = activated(activation, tape.inner);
-  Tensor grad_inner = matmul_backward(grad, block.weights.mlp_down);
-  Tensor grad_gated = grad_inner.clone();
-  multiply(grad_gated, received);
-  multiply(grad_inner, tape.gated);
-  activate_backward(activation, tape.inner, grad_inner);
+  Tensor received;  // by the last layer
+  const GateGradients inner = gate_backward(activation, tape.inner, tape.gated,
+                                            matmul_backward(grad, block.weights.mlp_down),
+                                            weights == nullptr ? nullptr : &received);
   if (weights != nullptr) {
-    multiply(received, tape.gated);  // now what the last layer received
     add_weight_gradient(received, grad, weights->mlp_down);
-    add_weight_gradient(normal, grad_inner, weights->mlp_gate);
-    add_weight_gradient(normal, grad_gated, weights->mlp_up);
+    add_weight_gradient(normal, inner.inner, weights->mlp_gate);
+    add_weight_gradient(normal, inner.gated, weights->mlp_up);
   }
-  return matmul_add(grad_inner, transposed(block.weights.mlp_gate),
-                    matmul_backward(grad_gated, block.weights.mlp_up));
+  return matmul_add(inner.inner, transposed(block.weights.mlp_gate),
+                    matmul_backward(inner.gated, block.weights.mlp_up));
 }
 
 // The gradients of the projections' rows, and the columns of them that belong to q, k and v.

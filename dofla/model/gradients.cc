@@ -132,6 +132,21 @@ NamedTensors parameters(const Transformer& model, Trained what) {
   return named;
 }
 
+std::vector<Tensor> rounded_copies(const Transformer& model, Trained what) {
+  const NamedTensors& all = model.parameters();
+  const NamedTensors& computed = model.weights().parameters;
+  std::unordered_map<const void*, Tensor> copies;  // by the memory of the parameter
+  for (size_t i = 0; i < all.size(); ++i)
+    if (computed[i].second.dtype() == DType::kBF16 && all[i].second.dtype() == DType::kF32)
+      copies.emplace(all[i].second.raw(), computed[i].second);
+  std::vector<Tensor> of_trained;
+  for (const auto& [name, parameter] : parameters(model, what)) {
+    const auto copy = copies.find(parameter.raw());
+    of_trained.push_back(copy == copies.end() ? Tensor() : copy->second);
+  }
+  return of_trained;
+}
+
 NamedTensors parameters(const Gradients& gradients) {
   NamedTensors named;
   if (gradients.weights) named = gradients.weights->parameters;

@@ -46,6 +46,10 @@ Gradients new_gradients(const Transformer& model, Trained what);  // zeros
 NamedTensors parameters(const Transformer& model, Trained what);
 NamedTensors parameters(const Gradients& gradients);
 
+// Of each of these parameters the copy in BF16 that a model on a GPU computes with; undefined where
+// it computes with the parameter itself.
+std::vector<Tensor> rounded_copies(const Transformer& model, Trained what);
+
 // Of each of these gradients the layer with which it is complete, −1 where that is at the end of a
 // backward only: embeddings, and what is of no layer.
 std::vector<int64_t> layers_of(const Gradients& gradients);

@@ -1,5 +1,5 @@
-// The nonlinearities of the feed-forward layers, in place, and their derivatives; sums and products
-// element by element.
+// The nonlinearities of the feed-forward layers, gated ones among them, and their derivatives; sums
+// and products element by element.
 #pragma once
 
 #include "dofla/core/activation.h"
@@ -8,9 +8,22 @@
 namespace dofla {
 
 void activate(Activation activation, Tensor& x);
+Tensor activated(Activation activation, const Tensor& x);  // elsewhere
 
 // grad *= activation'(x), with x what the forward received; the shapes are equal.
 void activate_backward(Activation activation, const Tensor& x, Tensor& grad);
+
+// f(inner) · gated: what the last layer of a gated MLP receives. On a GPU, like the backward, one
+// launch with the bits of activate() and multiply().
+Tensor gate(Activation f, const Tensor& inner, const Tensor& gated);
+
+// From the gradient of gate()'s result, whose memory is taken over, those of what it received;
+// `result`, unless null, is that result again.
+struct GateGradients {
+  Tensor inner, gated;
+};
+GateGradients gate_backward(Activation f, const Tensor& inner, const Tensor& gated, Tensor grad,
+                            Tensor* result);
 
 void multiply(Tensor& x, const Tensor& y);                // x *= y, element by element
 void add(Tensor& x, const Tensor& y);                     // x += y, element by element
@@ -23,6 +36,11 @@ struct ActivationBackend {
   decltype(&dofla::multiply) multiply;
   decltype(&dofla::add) add;
   decltype(&dofla::subtract) subtract;
+  // Null where a device runs the parts one after the other. Without `gated` the result is f(inner).
+  void (*gate)(Activation f, const Tensor& inner, const Tensor& gated, Tensor& result) = nullptr;
+  // `grad` becomes that of inner; the result may be null.
+  void (*gate_backward)(Activation f, const Tensor& inner, const Tensor& gated, Tensor& grad,
+                        Tensor& grad_gated, Tensor* result) = nullptr;
 };
 namespace cpu {
 extern const ActivationBackend kActivation;

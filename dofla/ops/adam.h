@@ -1,9 +1,9 @@
 // Adam with bias correction and, where weight_decay is not 0, decoupled decay (AdamW); the same
-// arithmetic as PyTorch's optimizers of these names. Clipping by the norm of all gradients.
+// arithmetic as PyTorch's optimizers of these names. All tensors of a model make a step at once,
+// and their gradients are clipped by their common norm.
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "dofla/core/tensor.h"
 #include "dofla/ops/adam_factors.h"
@@ -36,31 +36,47 @@ AdamMoments new_adam_moments(const Tensor& parameter, DType dtype = DType::kF32)
 AdamFactors adam_factors(const AdamOptions& options, int64_t step);  // of step 1, 2, …
 AdamChance adam_chance(const AdamMoments& moments);                  // of the step just counted
 
-void adam_step(const Tensor& gradient,  // shaped like the parameter, F32
-               const AdamOptions& options, AdamMoments& moments, Tensor& parameter);
+// A tensor that a step moves. Value, gradient and moments have as many elements.
+struct AdamParameter {
+  Tensor value;     // F32
+  Tensor gradient;  // F32
+  AdamMoments moments;
+  AdamOptions options = {};
+  Tensor copy = {};  // of the value, in BF16: written with it; or undefined
+};
 
-// The Euclidean norm of all gradients together, in double; not finite if any of them is not.
-double global_norm(std::span<const Tensor> gradients);
+// The Euclidean norm of all gradients together, [1] in F64 on their device, where nothing waits for
+// it; not finite if any of them is not.
+Tensor gradient_norm(std::span<const Tensor> gradients);
 
-// Its square in two steps, for gradients of which others hold some, on the CPU: sums of squares of
-// every kSquaresBlock elements of a gradient, and those of all gradients added up. The same bits,
-// whoever has made which sums.
-constexpr int64_t kSquaresBlock = 4096;
-std::vector<double> block_squares(const Tensor& gradient);
-double total_squares(std::span<const std::vector<double>> blocks_of_gradients);
+// The same in two steps, for gradients of which others hold some: sums of squares of every
+// kSquaresBlock elements of a gradient, [N] in F64, and the norm of all gradients from those of
+// their blocks, one gradient after another. The same bits, whoever has made which sums.
+constexpr int64_t squares_blocks(int64_t elements) {
+  return (elements + kSquaresBlock - 1) / kSquaresBlock;
+}
+Tensor block_squares(std::span<const Tensor> gradients);
+Tensor norm_of_blocks(const Tensor& squares, std::span<const Tensor> gradients);
 
-// Scales gradients of that norm so that it is at most max_norm. One that is not finite leaves them
-// alone: skip the step then.
-void clip_norm(double norm, double max_norm, std::span<Tensor> gradients);
+// One step of all parameters, which are on one device and have moments of one type. With the norm
+// of their gradients, these count as scaled so that it is at most max_norm; they are only read.
+// False if the norm is not finite: then nothing has changed, not even the count of steps. Waits for
+// the norm, if there is one, when the GPU has all of its work.
+bool adam_step(std::span<AdamParameter> parameters,
+               const Tensor& norm = {},  // [1] in F64, on their device, or undefined
+               double max_norm = 0);
 
-// Clips by the global norm and returns it.
-double clip_by_global_norm(double max_norm, std::span<Tensor> gradients);
+// What a step multiplies gradients of this finite norm by.
+inline float clip_factor(double norm, double max_norm) {
+  return norm > max_norm ? static_cast<float>(max_norm / norm) : 1;
+}
 
 // What a device has to implement; ops/adam.cc checks the arguments and picks the device.
 struct AdamBackend {
-  decltype(&dofla::adam_step) adam_step;                  // with the step counted already
-  double (*sum_of_squares)(std::span<const Tensor> all);  // of the elements of all tensors together
-  void (*scale)(float factor, Tensor& x);
+  decltype(&dofla::block_squares) block_squares;
+  decltype(&dofla::norm_of_blocks) norm_of_blocks;
+  // With the step counted already; the device itself sees whether the norm is finite.
+  void (*step)(std::span<AdamParameter> parameters, const Tensor& norm, double max_norm);
 };
 namespace cpu {
 extern const AdamBackend kAdam;

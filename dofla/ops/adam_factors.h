@@ -6,6 +6,8 @@
 
 namespace dofla {
 
+constexpr int64_t kSquaresBlock = 4096;  // elements that are worked on together
+
 struct AdamFactors {
   float beta1, beta2, epsilon;
   float keep;            // 1 − learning rate · weight decay

@@ -25,8 +25,10 @@ Tensor activated_product(const Tensor& x, const Dense& layer, DType type, Tensor
   if (layer.activation == Activation::kGeluTanh && type == x.dtype())
     return matmul_gelu_tanh(x, layer.linear, product);
   Tensor y = matmul(x, layer.linear, type);
-  if (product != nullptr) *product = layer.activation ? y.clone() : y;
-  if (layer.activation) activate(*layer.activation, y);
+  if (product != nullptr) *product = y;
+  if (!layer.activation) return y;
+  if (product != nullptr) return activated(*layer.activation, y);
+  activate(*layer.activation, y);
   return y;
 }
 
@@ -55,17 +57,14 @@ Tensor dense(const Tensor& x, const Dense& layer, std::optional<DType> result, T
 Tensor dense_after_norm(const Tensor& normal, const Dense& layer, std::optional<DType> result,
                         Tensor* product) {
   check(normal, layer);
+  require(product == nullptr || !layer.factor.defined(),
+          "dense: a factor would change the product");
   const DType type = result.value_or(normal.dtype());
   if (layer.residual.defined() && !layer.activation && !layer.factor.defined() &&
       product == nullptr && type == normal.dtype())
     return matmul_add(normal, layer.linear, layer.residual);
   Tensor y = activated_product(normal, layer, type, product);
-  if (layer.factor.defined() && product != nullptr && !layer.activation) {
-    y = layer.factor;
-    multiply(y, *product);
-  } else if (layer.factor.defined()) {
-    multiply(y, layer.factor);
-  }
+  if (layer.factor.defined()) multiply(y, layer.factor);
   if (layer.residual.defined()) add(y, layer.residual);
   return y;
 }

@@ -29,7 +29,8 @@ Tensor normalise(const Dense::Norm& norm,
                  const Tensor& x);  // [R, K] -> [R, K]; x itself without a norm
 
 // The result has the type of x unless another one is asked for. `product`, unless null, receives
-// W norm(x) + bias for a backward; the result then takes over the factor's memory, if there is one.
+// W norm(x) + bias for a backward; there is no factor then, and without an activation or a residual
+// the result is the same memory.
 // On a GPU up to eight rows in BF16 read a weight [N, K] once, at the speed of memory, and are
 // rounded only at the end. Such launches overlap with the one ahead of them.
 Tensor dense(const Tensor& x,  // [R, K] -> [R, N]

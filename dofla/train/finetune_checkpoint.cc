@@ -113,10 +113,8 @@ void Finetuner::restore() {
 
 void Finetuner::restore_parameters(const Safetensors& file) {
   if (!is_over()) optimizer_.restore(file);
-  NamedTensors parameters = optimizer_.parameters();
   if (is_over() && kept() > 0)
-    for (auto& [name, parameter] : parameters)
-      parameter.assign(find_tensor(file, kBest + name, parameter.shape()));
+    optimizer_.take(optimizer_.restore_copy(kBest, file));
   else if (options_.keep_best && kept() > 0)
     best_ = optimizer_.restore_copy(kBest, file);
   follow_optimizer();

@@ -96,7 +96,8 @@ Finetuner::Finetuner(Transformer& model, const TrainingExamples& examples,
                   .clip = options.clip,
                   .moments = options.moments,
                   .seed = options.seed},
-                 options.group) {}
+                 options.group,
+                 lora_ ? std::vector<Tensor>() : rounded_copies(model, trained_by(options))) {}
 
 std::vector<int64_t> Finetuner::batch(int64_t step) {
   const int64_t begin = step % steps_per_epoch() * options_.batch;
@@ -134,7 +135,8 @@ std::vector<int64_t> Finetuner::own_part(const std::vector<int64_t>& examples) c
 }
 
 void Finetuner::follow_optimizer() {
-  if (lora_) lora_->apply();
+  if (!lora_) return;
+  lora_->apply();
   model_.follow_parameters();
 }
 

@@ -51,7 +51,9 @@ class Finetuner {
   // The sum of their losses over all ranks; the gradients of `share` times those of this rank, for
   // the optimizer, which adds them up.
   double differentiate(const std::vector<int64_t>& examples, double share, NamedTensors& gradients);
-  void follow_optimizer();  // the model, after every change of the parameters
+  // The model, after every change of low-rank updates: what it computes with otherwise follows by
+  // itself.
+  void follow_optimizer();
   // The number of the judgement whose weights are kept: 0 is that before training.
   size_t kept() const;
   int64_t largest_checkpoint() const;  // bytes, all but exactly

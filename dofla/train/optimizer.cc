@@ -1,11 +1,12 @@
 #include "dofla/train/optimizer.h"
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "dofla/core/error.h"
 #include "dofla/core/random.h"
 #include "dofla/distill/training_file.h"
+#include "dofla/ops/rounding.h"
 
 namespace dofla {
 namespace {
@@ -45,29 +46,41 @@ DType dtype_of(MomentType type) {
   return type == MomentType::kBFloat16 ? DType::kBF16 : DType::kF32;
 }
 
-Optimizer::Optimizer(NamedTensors parameters, const OptimizerOptions& options, const Group& group)
+Optimizer::Optimizer(NamedTensors parameters, const OptimizerOptions& options, const Group& group,
+                     std::vector<Tensor> copies)
     : parameters_(std::move(parameters)),
       tensors_(without_names(parameters_)),
+      copies_(std::move(copies)),
       options_(options),
       shards_(group, counts_of(parameters_)) {
   require(options_.clip >= 0, "optimizer: expected a norm to clip at from 0 up, found {}",
           options_.clip);
+  require(copies_.empty() || copies_.size() == tensors_.size(),
+          "optimizer: {} copies of {} parameters", copies_.size(), tensors_.size());
+  copies_.resize(tensors_.size());
   // Throws on a mapped weight now, not in the middle of a step.
   for (Tensor& tensor : tensors_) tensor.mutable_raw();
   for (const Shard& shard : shards_.own()) {
-    moments_.push_back(new_adam_moments(shard.of(tensors_), dtype_of(options_.moments)));
-    moments_.back().seed = mixed(options_.seed + mixed(shard.tensor));
-    moments_.back().first = shard.begin;
+    AdamParameter& one = held_.emplace_back();
+    one.value = shard.of(tensors_);
+    one.moments = new_adam_moments(one.value, dtype_of(options_.moments));
+    one.moments.seed = mixed(options_.seed + mixed(shard.tensor));
+    one.moments.first = shard.begin;
+    // What other ranks have stepped is rounded when it has come, with what this one has.
+    if (group.alone() && copies_[shard.tensor].defined()) one.copy = shard.of(copies_);
   }
 }
 
-AdamOptions Optimizer::options_for(size_t parameter, double learning_rate) const {
-  const auto& [name, tensor] = parameters_[parameter];
-  return {.learning_rate = learning_rate * (is_feature(name) ? options_.feature_rate : 1),
-          .beta1 = options_.beta1,
-          .beta2 = options_.beta2,
-          .epsilon = options_.epsilon,
-          .weight_decay = decayed(name, tensor) ? options_.weight_decay : 0};
+void Optimizer::set_rates(double learning_rate) {
+  for (size_t i = 0; i < held_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[shards_.own()[i].tensor];
+    held_[i].options = {
+        .learning_rate = learning_rate * (is_feature(name) ? options_.feature_rate : 1),
+        .beta1 = options_.beta1,
+        .beta2 = options_.beta2,
+        .epsilon = options_.epsilon,
+        .weight_decay = decayed(name, tensor) ? options_.weight_decay : 0};
+  }
 }
 
 void Optimizer::expect(const NamedTensors& gradients, std::span<const int64_t> layers) {
@@ -91,25 +104,27 @@ bool Optimizer::step(const NamedTensors& gradients, double learning_rate) {
   // Ranks exchange what is in the memory of the CPU.
   if (!shards_.group().alone())
     for (Tensor& tensor : tensors) tensor = tensor.to(Device());
-  if (!std::isfinite(sum_and_clip(tensors))) {
+  const Tensor norm = norm_of_sums(tensors);
+  for (size_t i = 0; i < held_.size(); ++i)
+    held_[i].gradient = shards_.own()[i].of(tensors).to(held_[i].value.device());
+  set_rates(learning_rate);
+  const double most = options_.clip == 0 ? std::numeric_limits<double>::infinity() : options_.clip;
+  const bool taken = adam_step(held_, norm, most);
+  for (AdamParameter& one : held_) one.gradient = Tensor();  // its memory is the caller's
+  if (!taken) {
     ++skipped_;
     return false;
   }
-  for (size_t i = 0; i < moments_.size(); ++i) {
-    const Shard& shard = shards_.own()[i];
-    Tensor parameter = shard.of(tensors_);
-    adam_step(shard.of(tensors).to(parameter.device()), options_for(shard.tensor, learning_rate),
-              moments_[i], parameter);
-  }
   ++steps_;
   hand_out(tensors);
+  if (!shards_.group().alone()) round_copies();
   return true;
 }
 
-// Returns their norm over all ranks. Afterwards only the share of this one has a meaning.
-double Optimizer::sum_and_clip(std::span<Tensor> gradients) {
-  const double most = options_.clip == 0 ? std::numeric_limits<double>::infinity() : options_.clip;
-  if (shards_.group().alone()) return clip_by_global_norm(most, gradients);
+// Of gradients over all ranks, where the parameters are. Afterwards only the share of this rank in
+// `gradients` has a meaning, their sums.
+Tensor Optimizer::norm_of_sums(std::span<const Tensor> gradients) {
+  if (shards_.group().alone()) return gradient_norm(gradients);
   if (sum_) {
     require(expected_.front().raw() == gradients.front().raw(),
             "optimizer: a step on other gradients than were expected");
@@ -119,15 +134,15 @@ double Optimizer::sum_and_clip(std::span<Tensor> gradients) {
     shards_.sum(gradients);
   }
   std::vector<Tensor> own;
-  std::vector<double> squares;
-  for (const Shard& shard : shards_.own()) {
-    own.push_back(shard.of(gradients));
-    const std::vector<double> more = block_squares(own.back());
-    squares.insert(squares.end(), more.begin(), more.end());
-  }
-  const double norm = std::sqrt(total_squares(shards_.gather_blocks(squares)));
-  clip_norm(norm, most, own);
-  return norm;
+  for (const Shard& shard : shards_.own()) own.push_back(shard.of(gradients));
+  const Tensor squares = block_squares(own);
+  std::vector<double> all;
+  const double* first = squares.data<double>();
+  for (const std::vector<double>& blocks : shards_.gather_blocks({first, first + squares.count()}))
+    all.insert(all.end(), blocks.begin(), blocks.end());
+  Tensor sums({std::ssize(all)}, DType::kF64);
+  std::ranges::copy(all, sums.data<double>());
+  return norm_of_blocks(sums, gradients).to(tensors_.front().device());
 }
 
 // Every rank has the steps that the others made. What a GPU has goes through `staging`, tensors
@@ -140,12 +155,17 @@ void Optimizer::hand_out(std::span<Tensor> staging) {
   for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].assign(staging[i]);
 }
 
+void Optimizer::round_copies() {
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    if (copies_[i].defined()) round_into(tensors_[i], copies_[i]);
+}
+
 void Optimizer::save(NamedTensors& tensors) const {
   const DType dtype = dtype_of(options_.moments);
   std::vector<Tensor> means, squares;
-  for (const AdamMoments& moments : moments_) {
-    means.push_back(moments.mean);
-    squares.push_back(moments.square);
+  for (const AdamParameter& one : held_) {
+    means.push_back(one.moments.mean);
+    squares.push_back(one.moments.square);
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
@@ -171,13 +191,15 @@ void Optimizer::restore(const Safetensors& file) {
         find_moments(file, moments_of(name), tensors_[i].shape(), dtype_of(options_.moments)));
     steps_ = saved.back().steps;
   }
-  for (size_t i = 0; i < moments_.size(); ++i) {
+  for (size_t i = 0; i < held_.size(); ++i) {
     const Shard& shard = shards_.own()[i];
     const AdamMoments& from = saved[shard.tensor];
-    moments_[i].mean.assign(shard.of(from.mean));
-    moments_[i].square.assign(shard.of(from.square));
-    moments_[i].steps = from.steps;
+    AdamMoments& moments = held_[i].moments;
+    moments.mean.assign(shard.of(from.mean));
+    moments.square.assign(shard.of(from.square));
+    moments.steps = from.steps;
   }
+  round_copies();
   const Tensor skipped = find_tensor(file, kSkipped, {1}, DType::kI64);
   skipped_ = skipped.data<int64_t>()[0];
 }
@@ -197,6 +219,7 @@ void Optimizer::take(const Copy& copy) {
   if (!shards_.group().alone())
     for (const Tensor& tensor : tensors_) staging.push_back(tensor.to(Device()));
   hand_out(staging);
+  round_copies();
 }
 
 void Optimizer::save_copy(const std::string& prefix, const Copy& copy, NamedTensors& to) const {

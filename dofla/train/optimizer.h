@@ -46,8 +46,10 @@ struct OptimizerOptions {
 class Optimizer {
  public:
   // Of `parameters`, handles to a model's memory as parameters(model, what) gives them, the same on
-  // all ranks. Moments are on the same device.
-  Optimizer(NamedTensors parameters, const OptimizerOptions& options, const Group& group = {});
+  // all ranks. Moments are on the same device. `copies`, none or one a parameter, are what a model
+  // on a GPU computes with, as rounded_copies(model, what) gives them: they follow every change.
+  Optimizer(NamedTensors parameters, const OptimizerOptions& options, const Group& group = {},
+            std::vector<Tensor> copies = {});
 
   // All ranks, before a step of several of them on the CPU: its gradients, which are yet to be
   // made, are added up over the ranks meanwhile. finished(layer) says that those whose layers[i] is
@@ -56,8 +58,8 @@ class Optimizer {
   void finished(int64_t layer);
 
   // All ranks. One step on the sums over the ranks of gradients with the same names in the same
-  // order, which are changed. False if their norm is not finite: then nothing has changed but the
-  // count of skipped steps.
+  // order; one process alone only reads them. False if their norm is not finite: then nothing has
+  // changed but the count of skipped steps.
   bool step(const NamedTensors& gradients, double learning_rate);
 
   int64_t skipped() const { return skipped_; }
@@ -79,15 +81,17 @@ class Optimizer {
   Copy restore_copy(const std::string& prefix, const Safetensors& file) const;
 
  private:
-  AdamOptions options_for(size_t parameter, double learning_rate) const;
-  double sum_and_clip(std::span<Tensor> gradients);
+  void set_rates(double learning_rate);
+  Tensor norm_of_sums(std::span<const Tensor> gradients);
   void hand_out(std::span<Tensor> staging);
+  void round_copies();
 
   NamedTensors parameters_;
   std::vector<Tensor> tensors_;  // the same without their names
+  std::vector<Tensor> copies_;   // undefined where there is none
   OptimizerOptions options_;
   Shards shards_;
-  std::vector<AdamMoments> moments_;  // of the shards that this rank holds
+  std::vector<AdamParameter> held_;  // the shards that this rank holds
   int64_t steps_ = 0, skipped_ = 0;
 
   std::vector<Tensor> expected_;  // gradients that are being summed

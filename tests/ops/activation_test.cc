@@ -8,6 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/core/random.h"
+#include "tests/support/random_values.h"
+
 namespace dofla {
 namespace {
 
@@ -74,6 +77,36 @@ TEST(Activation, DerivativesFarFromZeroAreZeroOrOne) {
     activate_backward(one.activation, x, grad);
     for (int i = 0; i < 6; ++i) EXPECT_NEAR(grad.data<float>()[i], far[i] > 0 ? 1 : 0, 1e-30);
   }
+}
+
+// By the chain rule from the derivative of the activation alone.
+TEST(Activation, GatesAreProducts) {
+  const int64_t count = 1001;
+  Random random(3);
+  const Tensor inner = test::normal_tensor({count}, random);
+  const Tensor gated = test::normal_tensor({count}, random);
+  const Tensor grad = test::normal_tensor({count}, random);
+  for (const Derivative& one : derivatives()) {
+    Tensor forward = activated(one.activation, inner), of_gated = forward.clone();
+    multiply(forward, gated);
+    multiply(of_gated, grad);
+    Tensor of_inner = grad.clone();
+    multiply(of_inner, gated);
+    activate_backward(one.activation, inner, of_inner);
+    EXPECT_TRUE(test::same_bits(gate(one.activation, inner, gated), forward));
+    for (const bool wanted : {false, true}) {
+      Tensor result;
+      const GateGradients found =
+          gate_backward(one.activation, inner, gated, grad.clone(), wanted ? &result : nullptr);
+      EXPECT_TRUE(test::same_bits(found.inner, of_inner));
+      EXPECT_TRUE(test::same_bits(found.gated, of_gated));
+      EXPECT_EQ(result.defined(), wanted);
+      if (wanted) {
+        EXPECT_TRUE(test::same_bits(result, forward));
+      }
+    }
+  }
+  EXPECT_THROW(gate(Activation::kSilu, inner, Tensor::zeros({count - 1})), std::invalid_argument);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 #include "dofla/core/random.h"
 #include "tests/reference/attention_case.h"
 #include "tests/reference/compare.h"
+#include "tests/support/adam_step_of_one.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/random_values.h"
 #include "tests/support/tolerance.h"
@@ -34,7 +34,7 @@ void expect_fixture_steps(const std::string& kind, const AdamOptions& options) {
       gradient.data<float>()[i] = now - std::as_const(target).data<float>()[i];
       size = std::max(size, static_cast<double>(std::abs(now)));
     }
-    adam_step(gradient, options, moments, p);
+    test::step_of_one(gradient, options, moments, p);
     // Each step rounds the parameter a few times, and the step of size lr to a few ulp.
     expect_near(p, to_doubles(fixture.tensor(kind + ".p" + std::to_string(step))),
                 step * test::kFloat32Epsilon * (2 * size + 8 * options.learning_rate), kind);
@@ -63,7 +63,7 @@ TEST(Adam, MatchesTheFormulaAtEveryLength) {
     const std::vector<double> g = to_doubles(gradient);
     AdamMoments moments = new_adam_moments(p);
     for (int step = 1; step <= 5; ++step) {
-      adam_step(gradient, options, moments, p);
+      test::step_of_one(gradient, options, moments, p);
       for (size_t i = 0; i < expected.size(); ++i) {
         mean[i] = 0.8 * mean[i] + 0.2 * g[i];
         square[i] = 0.9 * square[i] + 0.1 * g[i] * g[i];
@@ -76,186 +76,120 @@ TEST(Adam, MatchesTheFormulaAtEveryLength) {
   }
 }
 
-TEST(Adam, ClipsAllGradientsTogether) {
-  std::vector<Tensor> gradients = {Tensor({3}), Tensor({5000})};
-  double squares = 0;
-  for (Tensor& gradient : gradients)
-    for (int64_t i = 0; i < gradient.count(); ++i) {
-      gradient.data<float>()[i] = static_cast<float>(i % 7) - 3;
-      squares += std::pow(i % 7 - 3, 2);
-    }
-  const std::vector<double> before = to_doubles(gradients[1]);
-  EXPECT_EQ(clip_by_global_norm(1e9, gradients), std::sqrt(squares));
-  EXPECT_EQ(to_doubles(gradients[1]), before);
-  EXPECT_EQ(clip_by_global_norm(2.0, gradients), std::sqrt(squares));
-  EXPECT_NEAR(global_norm(gradients), 2.0, 2.0 * test::kFloat32Epsilon);
-  EXPECT_NEAR(gradients[1].data<float>()[0], before[0] * 2 / std::sqrt(squares),
-              3 * test::kFloat32Epsilon);
-}
-
-TEST(Adam, LeavesGradientsThatAreNotFiniteAlone) {
-  std::vector<Tensor> gradients = {Tensor::zeros({3})};
-  gradients[0].data<float>()[0] = 5;
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    gradients[0].data<float>()[1] = bad;
-    EXPECT_FALSE(std::isfinite(clip_by_global_norm(1.0, gradients)));
-    EXPECT_EQ(gradients[0].data<float>()[0], 5);
-  }
-  gradients[0].data<float>()[1] = std::numeric_limits<float>::max();  // finite all the same
-  EXPECT_TRUE(std::isfinite(clip_by_global_norm(1.0, gradients)));
-  EXPECT_NEAR(gradients[0].data<float>()[1], 1, test::kFloat32Epsilon);
-}
-
-TEST(Adam, RefusesWhatDoesNotFit) {
-  Tensor p = Tensor::zeros({4});
-  AdamMoments moments = new_adam_moments(p);
-  EXPECT_THROW(adam_step(Tensor::zeros({5}), {}, moments, p), std::invalid_argument);
-  EXPECT_THROW(adam_step(Tensor::zeros({4}, DType::kF64), {}, moments, p), std::invalid_argument);
-  EXPECT_THROW(adam_step(Tensor::zeros({4}), {.beta1 = 1}, moments, p), std::invalid_argument);
-  EXPECT_EQ(moments.steps, 0);
-}
-
-// Moments in BF16, which has 8 binary digits: neighbours are at most 2⁻⁷ of a number apart.
-class AdamInBf16 : public testing::Test {
+// Two parameters of more and less than a block, all of one value, and small integers as gradients.
+class AdamClipping : public testing::Test {
  protected:
-  static constexpr double kSpacing = 1.0 / 128;
+  AdamClipping() {
+    for (const int64_t count : {3, 5000}) {
+      AdamParameter& one = all.emplace_back();
+      one.value = Tensor({count});
+      one.gradient = Tensor({count});
+      one.moments = new_adam_moments(one.value);
+      for (int64_t i = 0; i < count; ++i) {
+        one.value.data<float>()[i] = 1;
+        one.gradient.data<float>()[i] = static_cast<float>(i % 7) - 3;
+        squares += std::pow(i % 7 - 3, 2);
+      }
+    }
+  }
+  // The same with memory of their own, and gradients times a factor.
+  std::vector<AdamParameter> copies(float factor) const {
+    std::vector<AdamParameter> others = all;
+    for (AdamParameter& one : others) {
+      for (Tensor* x : {&one.value, &one.gradient, &one.moments.mean, &one.moments.square})
+        *x = x->clone();
+      for (int64_t i = 0; i < one.gradient.count(); ++i) one.gradient.data<float>()[i] *= factor;
+    }
+    return others;
+  }
+  Tensor norm() const {
+    std::vector<Tensor> gradients;
+    for (const AdamParameter& one : all) gradients.push_back(one.gradient);
+    return gradient_norm(gradients);
+  }
+  static void expect_same(const std::vector<AdamParameter>& found,
+                          const std::vector<AdamParameter>& expected) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_TRUE(test::same_bits(found[i].value, expected[i].value));
+      EXPECT_TRUE(test::same_bits(found[i].moments.mean, expected[i].moments.mean));
+      EXPECT_TRUE(test::same_bits(found[i].moments.square, expected[i].moments.square));
+      EXPECT_EQ(found[i].moments.steps, expected[i].moments.steps);
+    }
+  }
 
-  static Tensor filled(int64_t count, float value) {
-    Tensor x({count});
-    std::fill_n(x.data<float>(), count, value);
-    return x;
-  }
-  static AdamMoments moments_of(const Tensor& parameter, uint64_t seed = 1) {
-    AdamMoments moments = new_adam_moments(parameter, DType::kBF16);
-    moments.seed = seed;
-    return moments;
-  }
-  // The mean over the elements, and how many of them are above `value`.
-  static double mean(const Tensor& moment) {
-    const std::vector<double> values = to_doubles(moment.to(DType::kF32));
-    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-  }
+  std::vector<AdamParameter> all;
+  double squares = 0;
 };
 
-// One step from nothing: what is stored is one of the two neighbours, the upper one as often as it
-// takes for the mean to be right. Of N elements it has the deviation of N throws of a coin.
-TEST_F(AdamInBf16, IsRoundedToNeighboursAndRightInTheMean) {
-  constexpr int64_t kCount = 40000;
-  for (const float g : {0.3f, -0.3f, 1.2345f, 1e-12f, 3e4f}) {
-    const Tensor gradient = filled(kCount, g);
-    Tensor p = filled(kCount, 1), exact_p = filled(kCount, 1);
-    AdamMoments moments = moments_of(p), exact = new_adam_moments(exact_p);
-    adam_step(gradient, {}, moments, p);
-    adam_step(gradient, {}, exact, exact_p);
-    EXPECT_TRUE(test::same_bits(p, exact_p)) << g;  // a step is made before rounding
-    for (const auto& [stored, value] :
-         {std::pair(moments.mean, exact.mean), std::pair(moments.square, exact.square)}) {
-      const double x = std::as_const(value).data<float>()[0];
-      const double spacing = std::exp2(std::floor(std::log2(std::abs(x)))) * kSpacing;
-      const double down = std::floor(x / spacing) * spacing, up = down + spacing;
-      int64_t ups = 0;
-      for (const double one : to_doubles(stored.to(DType::kF32))) {
-        ASSERT_TRUE(one == down || one == up) << one << " for " << x;
-        ups += one == up ? 1 : 0;
-      }
-      const double chance = (x - down) / spacing;
-      EXPECT_NEAR(static_cast<double>(ups), chance * kCount,
-                  5 * std::sqrt(kCount * chance * (1 - chance)) + 1e-6)
-          << g;
+TEST_F(AdamClipping, TheNormIsThatOfAllGradients) {
+  EXPECT_EQ(norm().data<double>()[0], std::sqrt(squares));
+  const std::vector<Tensor> gradients = {all[0].gradient, all[1].gradient};
+  const Tensor blocks = block_squares(gradients);
+  ASSERT_EQ(blocks.shape(), (Shape{3}));  // 4,096 elements and what is left of each
+  EXPECT_EQ(blocks.data<double>()[0], 9 + 4 + 1);
+  double sum = 0;
+  for (int64_t i = 0; i < 3; ++i) sum += blocks.data<double>()[i];
+  EXPECT_EQ(sum, squares);
+  EXPECT_EQ(gradient_norm({}).data<double>()[0], 0);
+}
+
+// Gradients count as multiplied, and are left alone.
+TEST_F(AdamClipping, IsAStepOfScaledGradients) {
+  const double found = std::sqrt(squares);
+  for (const double most : {1e9, found, 2.0}) {
+    std::vector<AdamParameter> clipped = copies(1);
+    std::vector<AdamParameter> scaled = copies(most < found ? static_cast<float>(most / found) : 1);
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_TRUE(adam_step(clipped, norm(), most));
+      EXPECT_TRUE(adam_step(scaled));
     }
+    expect_same(clipped, scaled);
+    for (size_t i = 0; i < all.size(); ++i)
+      EXPECT_TRUE(test::same_bits(clipped[i].gradient, all[i].gradient));
   }
 }
 
-// Mean and square, elements and steps are rounded by chances of their own.
-TEST_F(AdamInBf16, ChancesAreIndependent) {
-  constexpr int64_t kCount = 40000;
-  const Tensor gradient = filled(kCount, 0.3f);
-  const auto ups = [&](uint64_t seed, int steps) {
-    Tensor p = filled(kCount, 1);
-    AdamMoments moments = moments_of(p, seed);
-    moments.steps = steps;
-    adam_step(gradient, {}, moments, p);
-    std::vector<std::pair<bool, bool>> both;
-    const std::vector<double> m = to_doubles(moments.mean.to(DType::kF32)),
-                              s = to_doubles(moments.square.to(DType::kF32));
-    const double least_m = std::ranges::min(m), least_s = std::ranges::min(s);
-    for (size_t i = 0; i < m.size(); ++i) both.emplace_back(m[i] > least_m, s[i] > least_s);
-    return both;
+TEST_F(AdamClipping, ANormThatIsNotFiniteChangesNothing) {
+  float& one = all[1].gradient.data<float>()[4999];
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    one = bad;
+    std::vector<AdamParameter> stepped = copies(1);
+    EXPECT_FALSE(adam_step(stepped, norm(), 1));
+    expect_same(stepped, all);
+  }
+  one = std::numeric_limits<float>::max();  // finite all the same
+  EXPECT_TRUE(adam_step(all, norm(), 1));
+  EXPECT_NEAR(all[1].moments.mean.data<float>()[4999], 0.1, 0.1 * 8 * test::kFloat32Epsilon);
+}
+
+TEST_F(AdamClipping, CopiesAreTheValuesRounded) {
+  for (AdamParameter& one : all) one.copy = Tensor(one.value.shape(), DType::kBF16);
+  adam_step(all);
+  for (const AdamParameter& one : all)
+    EXPECT_TRUE(test::same_bits(one.copy, one.value.to(DType::kBF16)));
+}
+
+TEST_F(AdamClipping, RefusesWhatDoesNotFit) {
+  const auto refused = [&](const auto& damage, double most = 1) {
+    std::vector<AdamParameter> damaged = all;
+    Tensor of = norm();
+    damage(damaged[1], of);
+    EXPECT_THROW(adam_step(damaged, of, most), std::invalid_argument);
+    EXPECT_EQ(damaged[0].moments.steps, 0);
   };
-  const auto first = ups(1, 0), other_seed = ups(2, 0), other_step = ups(1, 1);
-  const auto expect_independent = [&](const auto& a, const auto& b) {
-    double count_a = 0, count_b = 0, count = 0;
-    for (size_t i = 0; i + 1 < first.size(); ++i) {
-      count_a += a(i) ? 1 : 0;
-      count_b += b(i) ? 1 : 0;
-      count += a(i) && b(i) ? 1 : 0;
-    }
-    const double expected = count_a * count_b / kCount;
-    EXPECT_NEAR(count, expected, 5 * std::sqrt(kCount * 0.25)) << count_a << ' ' << count_b;
-  };
-  const auto mean = [&](size_t i) { return first[i].first; };
-  expect_independent(mean, [&](size_t i) { return first[i].second; });
-  expect_independent(mean, [&](size_t i) { return first[i + 1].first; });
-  expect_independent(mean, [&](size_t i) { return other_seed[i].first; });
-  expect_independent(mean, [&](size_t i) { return other_step[i].first; });
-}
-
-// A square that moves by a thousandth a step, less than BF16 can tell: rounding to nearest would
-// leave it where it is. Errors of a step have at most half the spacing as their deviation, and are
-// forgotten with beta2: their sum has at most spacing / 2 / √(1 − beta2²) of the value.
-TEST_F(AdamInBf16, FollowsWhatMovesLessThanItsSpacing) {
-  constexpr int64_t kCount = 4096;
-  constexpr int kSteps = 2000;
-  const AdamOptions options;
-  const double deviation = kSpacing / 2 / std::sqrt(1 - options.beta2 * options.beta2);
-  Tensor p = filled(kCount, 1);
-  AdamMoments moments = moments_of(p);
-  const Tensor gradient = filled(kCount, 1);
-  for (int step = 0; step < kSteps; ++step) adam_step(gradient, options, moments, p);
-  const double expected = 1 - std::pow(options.beta2, kSteps);
-  EXPECT_NEAR(mean(moments.square), expected, 5 * deviation / std::sqrt(double{kCount}) * expected);
-  for (const double one : to_doubles(moments.square.to(DType::kF32)))
-    EXPECT_NEAR(one, expected, 6 * deviation * expected);
-}
-
-TEST_F(AdamInBf16, PartsHaveTheBitsOfTheWhole) {
-  constexpr int64_t kCount = 10000, kCut = 4096;
-  Random random(5);
-  Tensor p({kCount}), gradient({kCount});
-  for (int64_t i = 0; i < kCount; ++i) {
-    p.data<float>()[i] = static_cast<float>(random.normal());
-    gradient.data<float>()[i] = static_cast<float>(random.normal());
-  }
-  const Tensor start = p.clone();
-  AdamMoments whole = moments_of(p);
-  for (int step = 0; step < 3; ++step) adam_step(gradient, {}, whole, p);
-  for (const auto& [begin, end] : {std::pair(int64_t{0}, kCut), std::pair(kCut, kCount)}) {
-    Tensor part = start.slice(begin, end).clone();
-    AdamMoments moments = moments_of(part);
-    moments.first = begin;
-    for (int step = 0; step < 3; ++step) adam_step(gradient.slice(begin, end), {}, moments, part);
-    EXPECT_TRUE(test::same_bits(part, p.slice(begin, end)));
-    EXPECT_TRUE(test::same_bits(moments.mean, whole.mean.slice(begin, end)));
-    EXPECT_TRUE(test::same_bits(moments.square, whole.square.slice(begin, end)));
-  }
-}
-
-TEST_F(AdamInBf16, SquaresBeyondFloatStayInfinite) {
-  Tensor p = filled(100, 1);
-  AdamMoments moments = moments_of(p);
-  adam_step(filled(100, 1e30f), {}, moments, p);
-  for (const double one : to_doubles(moments.square.to(DType::kF32))) EXPECT_TRUE(std::isinf(one));
-  EXPECT_TRUE(std::isfinite(std::as_const(p).data<float>()[0]));
-}
-
-TEST_F(AdamInBf16, MomentsOfOneTypeOnly) {
-  Tensor p = filled(4, 1);
-  AdamMoments moments = moments_of(p);
-  moments.square = Tensor::zeros({4});
-  EXPECT_THROW(adam_step(filled(4, 1), {}, moments, p), std::invalid_argument);
-  moments = new_adam_moments(p, DType::kF16);
-  EXPECT_THROW(adam_step(filled(4, 1), {}, moments, p), std::invalid_argument);
+  refused([](AdamParameter& one, Tensor&) { one.gradient = Tensor::zeros({5}); });
+  refused([](AdamParameter& one, Tensor&) { one.gradient = Tensor::zeros({5000}, DType::kF64); });
+  refused([](AdamParameter& one, Tensor&) { one.value = Tensor::zeros({5000}, DType::kBF16); });
+  refused([](AdamParameter& one, Tensor&) { one.options.beta1 = 1; });
+  refused([](AdamParameter& one, Tensor&) { one.copy = Tensor::zeros({5000}); });
+  refused([](AdamParameter& one, Tensor&) {
+    one.moments = new_adam_moments(one.value, DType::kBF16);  // the other has them in float32
+  });
+  refused([](AdamParameter&, Tensor& of) { of = Tensor::zeros({2}, DType::kF64); });
+  refused([](AdamParameter&, Tensor&) {}, 0);
+  const Tensor gradient = Tensor::zeros({4}, DType::kF64);
+  EXPECT_THROW(gradient_norm({&gradient, 1}), std::invalid_argument);
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ class Line {
 
 inline double norm_of(const NamedTensors& tensors) {
   double norm = 0;
-  for (const auto& [name, tensor] : tensors) norm = std::hypot(norm, global_norm({&tensor, 1}));
+  for (const auto& [name, tensor] : tensors)
+    norm = std::hypot(norm, gradient_norm({&tensor, 1}).data<double>()[0]);
   return norm;
 }
 

@@ -4,11 +4,12 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <vector>
+#include <numeric>
 
 #include "dofla/core/parallel.h"
 #include "dofla/core/random.h"
 #include "dofla/ops/cpu/vector_rows.h"
+#include "dofla/ops/rounding.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dofla/ops/cpu/adam.cc"
@@ -54,10 +55,6 @@ HWY_EXPORT(AdamRow);
 // Elements at a time: four rows of them fit in the first cache.
 constexpr int64_t kPart = kSquaresBlock;
 
-int64_t part_count(int64_t elements) {
-  return (elements + kPart - 1) / kPart;
-}
-
 // Up with the chance that makes the mean of what is stored the number itself: BF16 is the upper
 // half of the bits, which within a binade and at its end are proportional to the number.
 BFloat16 rounded_by_chance(float x, uint64_t chance) {
@@ -69,14 +66,14 @@ BFloat16 rounded_by_chance(float x, uint64_t chance) {
 
 // One part whose moments are in BF16: the step itself is made with what Adam has before it is
 // rounded.
-void adam_part(const AdamFactors& factors, const AdamChance& chance, const float* gradient,
-               int64_t count, BFloat16* mean, BFloat16* square, float* parameter) {
+void step_part(const AdamFactors& factors, const AdamChance& chance, const float* gradient,
+               int64_t count, BFloat16* mean, BFloat16* square, float* value) {
   std::array<float, kPart> wide_mean, wide_square;
   std::transform(mean, mean + count, wide_mean.begin(), [](BFloat16 x) { return to_float(x); });
   std::transform(square, square + count, wide_square.begin(),
                  [](BFloat16 x) { return to_float(x); });
   HWY_DYNAMIC_DISPATCH(AdamRow)
-  (factors, gradient, count, wide_mean.data(), wide_square.data(), parameter);
+  (factors, gradient, count, wide_mean.data(), wide_square.data(), value);
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t bits = mixed(chance.key + static_cast<uint64_t>(chance.first + i));
     mean[i] = rounded_by_chance(wide_mean[static_cast<size_t>(i)], bits);
@@ -84,70 +81,83 @@ void adam_part(const AdamFactors& factors, const AdamChance& chance, const float
   }
 }
 
-void adam_step_in_bf16(const Tensor& gradient, const AdamFactors& factors, AdamMoments& moments,
-                       Tensor& parameter) {
-  const AdamChance chance = adam_chance(moments);
-  const float* from = gradient.data<float>();
-  auto* mean = moments.mean.data<BFloat16>();
-  auto* square = moments.square.data<BFloat16>();
-  float* to = parameter.data<float>();
-  parallel_for(part_count(parameter.count()), [&](int64_t part) {
-    const int64_t at = part * kPart, count = std::min(kPart, parameter.count() - at);
-    adam_part(factors, {chance.key, chance.first + at}, from + at, count, mean + at, square + at,
-              to + at);
-  });
+void step_part(const AdamFactors& factors, const AdamChance&, const float* gradient, int64_t count,
+               float* mean, float* square, float* value) {
+  HWY_DYNAMIC_DISPATCH(AdamRow)(factors, gradient, count, mean, square, value);
 }
 
-void adam_step(const Tensor& gradient, const AdamOptions& options, AdamMoments& moments,
-               Tensor& parameter) {
-  const AdamFactors factors = adam_factors(options, moments.steps);
-  if (moments.mean.dtype() == DType::kBF16)
-    return adam_step_in_bf16(gradient, factors, moments, parameter);
-  const float* from = gradient.data<float>();
-  float* mean = moments.mean.data<float>();
-  float* square = moments.square.data<float>();
-  float* to = parameter.data<float>();
-  parallel_for(part_count(parameter.count()), [&](int64_t part) {
-    const int64_t at = part * kPart, count = std::min(kPart, parameter.count() - at);
-    HWY_DYNAMIC_DISPATCH(AdamRow)(factors, from + at, count, mean + at, square + at, to + at);
+template <class Moment>
+void step_parameter(AdamParameter& parameter, float scale) {
+  const AdamFactors factors = adam_factors(parameter.options, parameter.moments.steps);
+  const auto [key, first] = adam_chance(parameter.moments);
+  const float* gradient = parameter.gradient.data<float>();
+  auto* mean = parameter.moments.mean.data<Moment>();
+  auto* square = parameter.moments.square.data<Moment>();
+  float* value = parameter.value.data<float>();
+  const int64_t elements = parameter.value.count();
+  parallel_for(squares_blocks(elements), [&, key = key, first = first](int64_t part) {
+    const int64_t at = part * kPart, count = std::min(kPart, elements - at);
+    std::array<float, kPart> scaled;
+    const float* from = gradient + at;
+    if (scale != 1) {
+      std::copy_n(from, count, scaled.data());
+      scale_row(scale, count, scaled.data());
+      from = scaled.data();
+    }
+    step_part(factors, {key, first + at}, from, count, mean + at, square + at, value + at);
   });
+  if (parameter.copy.defined()) round_into(parameter.value, parameter.copy);
 }
 
-double sum_of_squares(std::span<const Tensor> all) {
-  std::vector<std::vector<double>> blocks;
-  for (const Tensor& x : all) blocks.push_back(block_squares(x));
-  return total_squares(blocks);
+void step(std::span<AdamParameter> parameters, const Tensor& norm, double max_norm) {
+  const double found = norm.defined() ? norm.data<double>()[0] : 0;
+  if (!std::isfinite(found)) return;
+  const float scale = clip_factor(found, max_norm);
+  for (AdamParameter& parameter : parameters) {
+    if (parameter.moments.mean.dtype() == DType::kBF16)
+      step_parameter<BFloat16>(parameter, scale);
+    else
+      step_parameter<float>(parameter, scale);
+  }
 }
 
-void scale(float factor, Tensor& x) {
-  float* data = x.data<float>();
-  parallel_for(part_count(x.count()), [&](int64_t part) {
-    scale_row(factor, std::min(kPart, x.count() - part * kPart), data + part * kPart);
-  });
+Tensor block_squares(std::span<const Tensor> gradients) {
+  int64_t blocks = 0;
+  for (const Tensor& gradient : gradients) blocks += squares_blocks(gradient.count());
+  Tensor squares({blocks}, DType::kF64);
+  double* to = squares.data<double>();
+  for (const Tensor& gradient : gradients) {
+    const float* data = gradient.data<float>();
+    const int64_t count = gradient.count();
+    parallel_for(squares_blocks(count), [&](int64_t part) {
+      const float* from = data + part * kPart;
+      const float* end = data + std::min((part + 1) * kPart, count);
+      double sum = 0;  // in double: a square overflows float at 2⁶⁴
+      for (; from < end; ++from) sum += static_cast<double>(*from) * *from;
+      to[part] = sum;
+    });
+    to += squares_blocks(count);
+  }
+  return squares;
+}
+
+Tensor norm_of_blocks(const Tensor& squares, std::span<const Tensor> gradients) {
+  const double* from = squares.data<double>();
+  double sum = 0;
+  for (const Tensor& gradient : gradients) {
+    const double* end = from + squares_blocks(gradient.count());
+    sum += std::accumulate(from, end, 0.0);
+    from = end;
+  }
+  Tensor norm({1}, DType::kF64);
+  norm.data<double>()[0] = std::sqrt(sum);
+  return norm;
 }
 
 }  // namespace
 
 const AdamBackend kAdam = {
-    .adam_step = adam_step, .sum_of_squares = sum_of_squares, .scale = scale};
+    .block_squares = block_squares, .norm_of_blocks = norm_of_blocks, .step = step};
 
 }  // namespace dofla::cpu
-
-namespace dofla {
-
-std::vector<double> block_squares(const Tensor& gradient) {
-  const float* data = gradient.data<float>();
-  const int64_t count = gradient.count();
-  std::vector<double> blocks(static_cast<size_t>(cpu::part_count(count)));
-  parallel_for(cpu::part_count(count), [&](int64_t part) {
-    const float* from = data + part * cpu::kPart;
-    const float* to = data + std::min((part + 1) * cpu::kPart, count);
-    double sum = 0;  // in double: a square overflows float at 2⁶⁴
-    for (; from < to; ++from) sum += static_cast<double>(*from) * *from;
-    blocks[static_cast<size_t>(part)] = sum;
-  });
-  return blocks;
-}
-
-}  // namespace dofla
 #endif

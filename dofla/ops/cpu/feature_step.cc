@@ -38,7 +38,7 @@ Tensor feature_step(const Tensor& loss, const FeatureGradients& grad,
     std::vector<Tensor> own;
     for (auto [name, part] : feature_parts(unit))
       if (part->defined()) own.push_back(of_head(name, *part, features, head));
-    double norm = std::sqrt(kAdam.sum_of_squares(own));
+    double norm = gradient_norm(own).data<double>()[0];
     if (!std::isfinite(norm) || !finite_losses(loss, features.group(), head)) {
       norm = std::numeric_limits<double>::quiet_NaN();
       finite = false;
@@ -50,11 +50,14 @@ Tensor feature_step(const Tensor& loss, const FeatureGradients& grad,
   const auto parts = feature_parts(features);
   const auto gradients = feature_parts(unit);
   const auto moment = feature_parts(moments);
+  std::vector<AdamParameter> learning;
   for (size_t i = 0; finite && i < parts.size(); ++i)
     if (parts[i].second->defined())
-      kAdam.adam_step(*gradients[i].second,
-                      {.learning_rate = learning_rate(options, parts[i].first)}, *moment[i].second,
-                      *parts[i].second);
+      learning.push_back({.value = *parts[i].second,
+                          .gradient = *gradients[i].second,
+                          .moments = *moment[i].second,
+                          .options = {.learning_rate = learning_rate(options, parts[i].first)}});
+  kAdam.step(learning, {}, 0);
   return norms;
 }
 

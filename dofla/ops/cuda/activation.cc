@@ -17,6 +17,29 @@ void activate_backward(Activation activation, const Tensor& x, Tensor& grad) {
              "activation");
 }
 
+// Kernels see one type.
+Element common_element(const Tensor& x, const Tensor& y) {
+  require(!y.defined() || y.dtype() == x.dtype(), "gate: {} and {}", name(x.dtype()),
+          name(y.dtype()));
+  return element_of(x);
+}
+
+void gate(Activation f, const Tensor& inner, const Tensor& gated, Tensor& result) {
+  cuda_check(launch_gate(f, common_element(inner, gated), inner.count(), inner.raw(), gated.raw(),
+                         result.mutable_raw(), stream_of(inner)),
+             "gate");
+}
+
+void gate_backward(Activation f, const Tensor& inner, const Tensor& gated, Tensor& grad,
+                   Tensor& grad_gated, Tensor* result) {
+  common_element(inner, grad);
+  cuda_check(
+      launch_gate_backward(f, common_element(inner, gated), inner.count(), inner.raw(), gated.raw(),
+                           grad.mutable_raw(), grad_gated.mutable_raw(),
+                           result == nullptr ? nullptr : result->mutable_raw(), stream_of(inner)),
+      "gate backward");
+}
+
 void multiply(Tensor& x, const Tensor& y) {
   cuda_check(launch_multiply(element_of(x), x.count(), y.raw(), x.mutable_raw(), stream_of(x)),
              "multiply");
@@ -38,6 +61,8 @@ const ActivationBackend kActivation = {.activate = activate,
                                        .activate_backward = activate_backward,
                                        .multiply = multiply,
                                        .add = add,
-                                       .subtract = subtract};
+                                       .subtract = subtract,
+                                       .gate = gate,
+                                       .gate_backward = gate_backward};
 
 }  // namespace dofla::cuda

@@ -1,7 +1,8 @@
-// Adam on one element.
+// Adam on one element: every rounding is written down, so that all kernels have the same bits.
 #pragma once
 
-#include "dofla/ops/cuda/element_kernels.h"
+#include "dofla/ops/adam_factors.h"
+#include "dofla/ops/cuda/element.h"
 
 namespace dofla::cuda {
 
@@ -10,7 +11,7 @@ __device__ inline void adam_element(const AdamFactors& f, float gradient, float&
   mean = fmaf(gradient - mean, 1 - f.beta1, mean);
   square = fmaf(gradient * gradient, 1 - f.beta2, square * f.beta2);
   const float root = fmaf(sqrtf(square), f.square_to_root, f.epsilon);
-  parameter = parameter * f.keep - f.step * (mean / root);
+  parameter = fmaf(-f.step, mean / root, parameter * f.keep);
 }
 
 // What core/random.h has for the CPU.

@@ -1,6 +1,6 @@
+#include <type_traits>
+
 #include "dofla/ops/cuda/activation.cuh"
-#include "dofla/ops/cuda/adam.cuh"
-#include "dofla/ops/cuda/block_total.cuh"
 #include "dofla/ops/cuda/element_kernels.h"
 #include "dofla/ops/cuda/vector.cuh"
 
@@ -77,19 +77,104 @@ struct ScaledDifference {
   __device__ float operator()(float x, float y) const { return factor * (x - y); }
 };
 
-struct Scale {
-  float factor;
-  __device__ float operator()(float x, float) const { return factor * x; }
-};
+// Calls go(function, its slope).
+template <class Go>
+cudaError_t with_activation(Activation f, const Go& go) {
+  switch (f) {
+    case Activation::kGelu:
+      return go(Gelu{}, GeluSlope{});
+    case Activation::kGeluTanh:
+      return go(GeluTanh{}, GeluTanhSlope{});
+    case Activation::kSilu:
+      return go(Silu{}, SiluSlope{});
+    case Activation::kRelu:
+      return go(Relu{}, ReluSlope{});
+  }
+  return cudaErrorInvalidValue;
+}
 
-// A block adds up every kSquareSums-th stretch of kThreads elements.
-__global__ void sum_squares(int64_t count, const float* __restrict__ x, double* __restrict__ sums) {
-  double sum = 0;  // in double: a square overflows float at 2⁶⁴
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
-       i += int64_t{kSquareSums} * kThreads)
-    sum += static_cast<double>(x[i]) * x[i];
-  sum = block_total<kThreads>(sum);
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+// As it would be read again after it was written.
+template <class T>
+__device__ float rounded(float x) {
+  return to_float(from_float<T>(x));
+}
+
+// What stands at element i, in a pack or alone.
+template <int kCount, class T>
+__device__ void load_some(const T* from, float (&x)[kCount]) {
+  if constexpr (kCount == 1) {
+    x[0] = to_float(*from);
+  } else {
+    const Pack<T> pack = load_pack(from);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) x[j] = pack.values[j];
+  }
+}
+template <int kCount, class T>
+__device__ void store_some(const float (&x)[kCount], T* to) {
+  if constexpr (kCount == 1) {
+    *to = from_float<T>(x[0]);
+  } else {
+    Pack<T> pack;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) pack.values[j] = x[j];
+    store_pack(pack, to);
+  }
+}
+
+// Calls work(its first element, how many) for what is this thread's, as update_elements has it.
+template <class T, class Work>
+__device__ void for_own_elements(int64_t count, int64_t packs, const Work& work) {
+  constexpr int kSize = Pack<T>::kSize;
+  const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (thread < packs)
+    work(thread * kSize, std::integral_constant<int, kSize>());
+  else if (thread - packs < count - packs * kSize)
+    work(packs * kSize + thread - packs, std::integral_constant<int, 1>());
+}
+
+// result = f(inner) · gated, rounded in between: the bits of two launches. Without `gated`
+// f(inner).
+template <class T, class F>
+__global__ void gate_elements(int64_t count, int64_t packs, const T* __restrict__ inner,
+                              const T* __restrict__ gated, T* __restrict__ result, F f) {
+  for_own_elements<T>(count, packs, [&](int64_t at, auto size) {
+    constexpr int kCount = decltype(size)::value;
+    float x[kCount], y[kCount];
+    load_some(inner + at, x);
+    if (gated != nullptr) load_some(gated + at, y);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      x[j] = rounded<T>(f(x[j], 0));
+      if (gated != nullptr) x[j] *= y[j];
+    }
+    store_some(x, result + at);
+  });
+}
+
+// The same backwards, with the result unless it is null.
+template <class T, class F, class Slope>
+__global__ void gate_elements_backward(int64_t count, int64_t packs, const T* __restrict__ inner,
+                                       const T* __restrict__ gated, T* __restrict__ gradient,
+                                       T* __restrict__ gradient_gated, T* __restrict__ result, F f,
+                                       Slope slope) {
+  for_own_elements<T>(count, packs, [&](int64_t at, auto size) {
+    constexpr int kCount = decltype(size)::value;
+    float x[kCount], y[kCount], g[kCount], of_gated[kCount], received[kCount];
+    load_some(inner + at, x);
+    load_some(gated + at, y);
+    load_some(gradient + at, g);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float activated = rounded<T>(f(x[j], 0));
+      received[j] = activated * y[j];
+      of_gated[j] = activated * g[j];
+      g[j] = slope(rounded<T>(g[j] * y[j]), x[j]);
+    }
+    store_some(g, gradient + at);
+    store_some(of_gated, gradient_gated + at);
+    if (result != nullptr) store_some(received, result + at);
+  });
 }
 
 template <class T>
@@ -98,57 +183,54 @@ __global__ void round_elements(int64_t count, const float* __restrict__ x, T* __
   if (i < count) y[i] = from_float<T>(x[i]);
 }
 
-__global__ void adam_elements(AdamFactors f, int64_t count, const float* __restrict__ gradient,
-                              float* __restrict__ mean, float* __restrict__ square,
-                              float* __restrict__ parameter) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i < count) adam_element(f, gradient[i], mean[i], square[i], parameter[i]);
-}
-
-__global__ void adam_elements_in_bf16(AdamFactors f, AdamChance chance, int64_t count,
-                                      const float* __restrict__ gradient,
-                                      uint16_t* __restrict__ mean, uint16_t* __restrict__ square,
-                                      float* __restrict__ parameter) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i >= count) return;
-  float wide_mean = __uint_as_float(uint32_t{mean[i]} << 16);
-  float wide_square = __uint_as_float(uint32_t{square[i]} << 16);
-  adam_element(f, gradient[i], wide_mean, wide_square, parameter[i]);
-  const uint64_t bits = mixed(chance.key + static_cast<uint64_t>(chance.first + i));
-  mean[i] = rounded_by_chance(wide_mean, bits);
-  square[i] = rounded_by_chance(wide_square, bits >> 16);
-}
-
 }  // namespace
 
 cudaError_t launch_activation(Activation f, Element element, int64_t count, void* x,
                               cudaStream_t stream) {
-  switch (f) {
-    case Activation::kGelu:
-      return launch_update(element, count, nullptr, x, Gelu{}, stream);
-    case Activation::kGeluTanh:
-      return launch_update(element, count, nullptr, x, GeluTanh{}, stream);
-    case Activation::kSilu:
-      return launch_update(element, count, nullptr, x, Silu{}, stream);
-    case Activation::kRelu:
-      return launch_update(element, count, nullptr, x, Relu{}, stream);
-  }
-  return cudaErrorInvalidValue;
+  return with_activation(f, [&](auto function, auto) {
+    return launch_update(element, count, nullptr, x, function, stream);
+  });
 }
 
 cudaError_t launch_activation_backward(Activation f, Element element, int64_t count, const void* x,
                                        void* gradient, cudaStream_t stream) {
-  switch (f) {
-    case Activation::kGelu:
-      return launch_update(element, count, x, gradient, GeluSlope{}, stream);
-    case Activation::kGeluTanh:
-      return launch_update(element, count, x, gradient, GeluTanhSlope{}, stream);
-    case Activation::kSilu:
-      return launch_update(element, count, x, gradient, SiluSlope{}, stream);
-    case Activation::kRelu:
-      return launch_update(element, count, x, gradient, ReluSlope{}, stream);
-  }
-  return cudaErrorInvalidValue;
+  return with_activation(f, [&](auto, auto slope) {
+    return launch_update(element, count, x, gradient, slope, stream);
+  });
+}
+
+cudaError_t launch_gate(Activation f, Element element, int64_t count, const void* inner,
+                        const void* gated, void* result, cudaStream_t stream) {
+  return with_activation(f, [&](auto function, auto) {
+    return with_type(element, [&](auto zero) {
+      using T = decltype(zero);
+      const int64_t packs = aligned_to_packs(inner, gated, result) ? count / Pack<T>::kSize : 0;
+      const int64_t threads = packs + count - packs * Pack<T>::kSize;
+      if (threads > 0)
+        gate_elements<T><<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(
+            count, packs, static_cast<const T*>(inner), static_cast<const T*>(gated),
+            static_cast<T*>(result), function);
+    });
+  });
+}
+
+cudaError_t launch_gate_backward(Activation f, Element element, int64_t count, const void* inner,
+                                 const void* gated, void* gradient, void* gradient_gated,
+                                 void* result, cudaStream_t stream) {
+  return with_activation(f, [&](auto function, auto slope) {
+    return with_type(element, [&](auto zero) {
+      using T = decltype(zero);
+      const bool aligned =
+          aligned_to_packs(inner, gated, result) && aligned_to_packs(gradient, gradient_gated);
+      const int64_t packs = aligned ? count / Pack<T>::kSize : 0;
+      const int64_t threads = packs + count - packs * Pack<T>::kSize;
+      if (threads > 0)
+        gate_elements_backward<T><<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(
+            count, packs, static_cast<const T*>(inner), static_cast<const T*>(gated),
+            static_cast<T*>(gradient), static_cast<T*>(gradient_gated), static_cast<T*>(result),
+            function, slope);
+    });
+  });
 }
 
 cudaError_t launch_add(Element element, int64_t count, const void* y, void* x,
@@ -166,10 +248,6 @@ cudaError_t launch_subtract(float factor, Element element, int64_t count, const 
   return launch_update(element, count, y, x, ScaledDifference{factor}, stream);
 }
 
-cudaError_t launch_scale(float factor, int64_t count, float* x, cudaStream_t stream) {
-  return launch_update(Element::kF32, count, nullptr, x, Scale{factor}, stream);
-}
-
 cudaError_t launch_round(int64_t count, const float* x, void* y, Element element,
                          cudaStream_t stream) {
   return with_type(element, [&](auto zero) {
@@ -177,28 +255,6 @@ cudaError_t launch_round(int64_t count, const float* x, void* y, Element element
       round_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
           count, x, static_cast<decltype(zero)*>(y));
   });
-}
-
-cudaError_t launch_sum_squares(int64_t count, const float* x, double* sums, cudaStream_t stream) {
-  sum_squares<<<kSquareSums, kThreads, 0, stream>>>(count, x, sums);
-  return cudaGetLastError();
-}
-
-cudaError_t launch_adam(const AdamFactors& factors, int64_t count, const float* gradient,
-                        float* mean, float* square, float* parameter, cudaStream_t stream) {
-  if (count > 0)
-    adam_elements<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(factors, count, gradient,
-                                                                        mean, square, parameter);
-  return cudaGetLastError();
-}
-
-cudaError_t launch_adam_in_bf16(const AdamFactors& factors, const AdamChance& chance, int64_t count,
-                                const float* gradient, uint16_t* mean, uint16_t* square,
-                                float* parameter, cudaStream_t stream) {
-  if (count > 0)
-    adam_elements_in_bf16<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
-        factors, chance, count, gradient, mean, square, parameter);
-  return cudaGetLastError();
 }
 
 }  // namespace dofla::cuda

@@ -1,7 +1,8 @@
 // The optimizer step on the features of a layer, in two launches without a synchronisation.
 #pragma once
 
-#include "dofla/ops/cuda/element_kernels.h"
+#include "dofla/ops/adam_factors.h"
+#include "dofla/ops/cuda/element.h"
 
 namespace dofla::cuda {
 

@@ -1,7 +1,6 @@
 // The operations around attention: the GPU against the CPU, in float32.
 #include <limits>
 
-#include "dofla/ops/activation.h"
 #include "dofla/ops/cross_entropy.h"
 #include "dofla/ops/divergence.h"
 #include "dofla/ops/embedding.h"
@@ -30,39 +29,6 @@ class CudaDense : public test::OnGpu {
 
   Random random{5};
 };
-
-// erf and exp of the GPU are good to a few ulp, as those of the CPU are.
-TEST_F(CudaDense, Activations) {
-  for (const int64_t count : {1, 7, 1001}) {
-    const Tensor x = normal({count}), grad = normal({count});
-    for (const Activation activation :
-         {Activation::kGelu, Activation::kGeluTanh, Activation::kSilu, Activation::kRelu}) {
-      Tensor cpu = x.clone(), there = x.to(gpu).clone();
-      activate(activation, cpu);
-      activate(activation, there);
-      expect_close(there, cpu, 16 * kEps, "forward");
-      Tensor cpu_grad = grad.clone(), gpu_grad = grad.to(gpu).clone();
-      activate_backward(activation, x, cpu_grad);
-      activate_backward(activation, x.to(gpu), gpu_grad);
-      expect_close(gpu_grad, cpu_grad, 16 * kEps, "backward");
-    }
-  }
-}
-
-TEST_F(CudaDense, SumsAndProducts) {
-  const Tensor x = normal({13, 5}), y = normal({13, 5});
-  Tensor sum = x.clone(), gpu_sum = x.to(gpu), product = x.clone(), gpu_product = x.to(gpu);
-  add(sum, y);
-  add(gpu_sum, y.to(gpu));
-  multiply(product, y);
-  multiply(gpu_product, y.to(gpu));
-  EXPECT_TRUE(test::same_bits(here(gpu_sum), sum));
-  Tensor difference = x.clone(), gpu_difference = x.to(gpu);
-  subtract(0.25f, y, difference);
-  subtract(0.25f, y.to(gpu), gpu_difference);
-  EXPECT_TRUE(test::same_bits(here(gpu_difference), difference));
-  EXPECT_TRUE(test::same_bits(here(gpu_product), product));
-}
 
 TEST_F(CudaDense, Norms) {
   for (const int64_t width : {1, 20, 64, 768, 1000}) {

@@ -7,6 +7,7 @@
 
 #include "dofla/train/candidate_gradient.h"
 #include "dofla/train/optimizer.h"
+#include "tests/support/adam_step_of_one.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/finetune_case.h"
 #include "tests/support/gpu.h"
@@ -32,12 +33,9 @@ class CudaFinetuning : public test::OnGpu, protected test::FinetuneCase {
     std::vector<const EncodedQuestion*> all;
     for (const EncodedQuestion& question : questions) all.push_back(&question);
     candidate_gradient(model, all, 1 / static_cast<double>(all.size()), false, gradients);
-    return norm_of(parameters(gradients));
-  }
-  static double norm_of(const NamedTensors& named) {
     std::vector<Tensor> tensors;
-    for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-    return global_norm(tensors);
+    for (const auto& [name, tensor] : parameters(gradients)) tensors.push_back(tensor);
+    return test::norm_of(tensors);
   }
 };
 
@@ -123,6 +121,10 @@ TEST_F(CudaFinetuning, ResumedAtAnyCheckpointEndsInTheSameBits) {
     Transformer resumed = linear_model(gpu);
     const FinetuneResult found = finetune(resumed, examples, options, judge());
     EXPECT_TRUE(same_bits(copy_of(resumed), copy_of(whole))) << copy;
+    for (size_t i = 0; i < resumed.weights().parameters.size(); ++i)
+      EXPECT_TRUE(test::same_bits(here(resumed.weights().parameters[i].second),
+                                  here(whole.weights().parameters[i].second)))
+          << copy << ": " << whole.weights().parameters[i].first;
     EXPECT_EQ(found.loss, expected.loss) << copy;
     EXPECT_EQ(found.kept, expected.kept) << copy;
   }
