@@ -1,5 +1,6 @@
 // What exact keys cost beside features: every figure of a student with features alone, of the same
-// with 64 exact keys, and with as many on average where key heads hold different numbers.
+// with 64 exact keys, and with as many on average where key heads hold different numbers; and what
+// their teacher takes for a token.
 #include <array>
 #include <string>
 
@@ -23,14 +24,26 @@ double step(const Workload& work, const FeatureSet& features, const Objective& o
   return milliseconds(work.gpu, 5, [&] { trainer.step(work.ids); }) / kBatch;
 }
 
-// A token of sequences that have filled their caches.
-double decode(const Workload& work, const Transformer& student) {
+// A token of so many sequences that have filled their caches.
+double decode(const Workload& work, const Transformer& student, int64_t sequences) {
   constexpr int64_t kSteps = 128;
-  const std::vector<int64_t> ids(kSequences, 11);
-  Decoder decoder(student, student.new_state(), kSequences);
+  const std::vector<int64_t> ids(static_cast<size_t>(sequences), 11);
+  Decoder decoder(student, student.new_state(), sequences);
   return milliseconds(work.gpu, 3,
                       [&] {
                         for (int64_t i = 0; i < kSteps; ++i) decoder.step(ids);
+                      }) /
+         kSteps;
+}
+
+// A token of the teacher after 1,000 others, which it sees again and again.
+double decode_teacher(const Workload& work) {
+  constexpr int64_t kPast = 1000, kSteps = 16;
+  Decoder decoder(work.teacher, work.teacher.new_state(), 1, kPast + kSteps);
+  return milliseconds(work.gpu, 20,
+                      [&] {
+                        decoder.set_positions({kPast});
+                        for (int64_t i = 0; i < kSteps; ++i) decoder.step({11});
                       }) /
          kSteps;
 }
@@ -61,8 +74,11 @@ void hybrid_section(const Workload& work, Figures& figures) {
     const Transformer student = make_linear_model(work.checkpoint, *set, work.gpu);
     add("prefill", milliseconds(work.gpu, 10, [&] { student.forward(work.ids); }) / kBatch,
         "sample");
-    add("decode_32", decode(work, student), "token");
+    add("decode", decode(work, student, 1), "token");
+    add("decode_32", decode(work, student, kSequences), "token");
   }
+  figures.add(
+      {.name = "softmax_decode_1000", .milliseconds = decode_teacher(work), .per = "token"});
 }
 
 }  // namespace dofla::bench

@@ -13,7 +13,7 @@ Decoder::Decoder(const Transformer& model, DecodeState state, int64_t batch, int
   if (!model.device().is_cuda()) return;
   inputs_ = Tensor::zeros({2, batch}, DType::kI64, model.device());
   reserve(std::max(state_.longest() + 1, capacity));
-  if (!write_program()) record();
+  write_down();
 }
 
 // Doubles, so that a recording lasts.
@@ -28,7 +28,14 @@ Tensor Decoder::logits_by(Executor& executor) const {
   return executor.dense(model_.run(executor), model_.head(), DType::kF32);
 }
 
+// For the memory that the states have now.
+void Decoder::write_down() {
+  recording_.reset();
+  if (!write_program()) record();
+}
+
 bool Decoder::write_program() {
+  program_ = nullptr;
   if (batch_ != 1) return false;
   program_ = token_program(model_.device());
   ProgramExecutor executor(*program_, state_);
@@ -66,6 +73,7 @@ void Decoder::check(const std::vector<int64_t>& ids) const {
 Tensor Decoder::step(const std::vector<int64_t>& ids) {
   check(ids);
   const std::vector<int64_t> positions = state_.positions();
+  if (inputs_.defined() && reserve(state_.longest() + 1)) write_down();
   if (program_ != nullptr) {
     program_->run(ids[0], positions[0]);
     state_.advance(batch_, 1);
@@ -81,7 +89,6 @@ Tensor Decoder::step(const std::vector<int64_t>& ids) {
     state_.advance(batch_, 1);
     return logits;
   }
-  if (reserve(state_.longest() + 1)) record();
   copy_bytes(Device(), inputs.raw(), model_.device(), inputs_.mutable_raw(), inputs.bytes());
   recording_->replay();
   state_.advance(batch_, 1);

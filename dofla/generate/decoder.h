@@ -33,6 +33,7 @@ class Decoder {
   Tensor step(const std::vector<int64_t>& ids);  // B -> [B, V], F32
 
  private:
+  void write_down();
   bool write_program();  // whether there is one
   void record();
   bool reserve(int64_t tokens);                // whether memory has moved

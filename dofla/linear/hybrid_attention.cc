@@ -105,6 +105,12 @@ Tensor HybridAttention::forward(const Heads& heads, const Past& past, AttentionT
   return out;
 }
 
+Tensor HybridAttention::write_step(TokenProgram& program, const Heads& heads,
+                                   AttentionState& state) const {
+  return program.hybrid_attention_step(heads.q, heads.k, heads.v, features_, exact_,
+                                       dynamic_cast<HybridState&>(state).tensors);
+}
+
 AttentionGradients HybridAttention::backward(const Heads& heads, const AttentionTape& tape,
                                              const Tensor& grad_out,
                                              const GradientBuffers& buffers) const {

@@ -20,6 +20,8 @@ class HybridAttention : public Attention {
   bool reserve(AttentionState& state, int64_t batch, int64_t tokens, DType type,
                const Device& device) const override;
   Tensor forward(const Heads& heads, const Past& past, AttentionTape* tape) const override;
+  Tensor write_step(TokenProgram& program, const Heads& heads,
+                    AttentionState& state) const override;
   AttentionGradients backward(const Heads& heads, const AttentionTape& tape, const Tensor& grad_out,
                               const GradientBuffers& buffers) const override;
 

@@ -90,6 +90,12 @@ Tensor SoftmaxAttention::forward(const Heads& heads, const Past& past, Attention
   return softmax_attention(q, cache.k, cache.v, keys, nullptr, past.tokens);
 }
 
+Tensor SoftmaxAttention::write_step(TokenProgram& program, const Heads& heads,
+                                    AttentionState& state) const {
+  auto& cache = dynamic_cast<KeyValueCache&>(state);
+  return program.softmax_attention_step(heads.q, heads.k, heads.v, cache.k, cache.v);
+}
+
 AttentionGradients SoftmaxAttention::backward(const Heads& heads, const AttentionTape& tape,
                                               const Tensor& grad_out,
                                               const GradientBuffers& buffers) const {

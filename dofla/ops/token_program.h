@@ -7,6 +7,7 @@
 
 #include "dofla/ops/dense.h"
 #include "dofla/ops/heads.h"
+#include "dofla/ops/hybrid_attention.h"
 #include "dofla/ops/linear_attention.h"
 
 namespace dofla {
@@ -29,10 +30,22 @@ class TokenProgram {
                                        const Tensor& v,  // [1, Hkv, 1, D]
                                        const Features& features,
                                        LinearAttentionState& state) = 0;  // -> [1, H·D]
+  virtual Tensor hybrid_attention_step(const Tensor& q,                   // [1, H, 1, D]
+                                       const Tensor& k,                   // [1, Hkv, 1, D]
+                                       const Tensor& v,                   // [1, Hkv, 1, D]
+                                       const Features& features, const ExactKeys& exact,
+                                       HybridAttentionState& state) = 0;  // -> [1, H·D]
+  // With space in the cache for all tokens that will be run.
+  virtual Tensor softmax_attention_step(const Tensor& q,       // [1, H, 1, D]
+                                        const Tensor& k,       // [1, Hkv, 1, D]
+                                        const Tensor& v,       // [1, Hkv, 1, D]
+                                        Tensor& cache_k,       // [1, Hkv, capacity, D]
+                                        Tensor& cache_v) = 0;  // -> [1, H·D]
 
   // After the last step: whether the device can run them so. It takes a Hopper; BF16 weights [N, K]
   // with whole packs of eight inputs, no more than 8192, or 2048 behind a norm; heads that consist
-  // of fours of coordinates and turn in fours.
+  // of fours of coordinates and turn in fours; beside a cache heads of eights, which at most eight
+  // query heads share, and a cache that leaves room for weights in a multiprocessor.
   virtual bool finish() = 0;
   // Ids and positions lie in their tables: that is not checked.
   virtual void run(int64_t id, int64_t position) = 0;

@@ -254,7 +254,7 @@ struct Chooser {
     for (int p = threadIdx.x; p < in_fours(limit); p += blockDim.x)
       s.rated[p] = rate(p < limit ? s.score[by_age[p]] : 0, p, candidates);
     __syncthreads();
-    find_least(s.rated, candidates, a.block, s.leaving);
+    find_least(s.rated, candidates, a.block, s.leaving, blockDim.x);
     __syncthreads();
     const int64_t b = blockIdx.y, head = b * gridDim.x + blockIdx.x;
     int32_t* const order = a.to.order + head * a.order_row + int64_t{n} * a.block;

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(32 * kMostChooserWarps)
   }
   for (int p = thread; p < limit; p += threads) s.by_age[p] = p;
   for (int i = thread; i < a.block; i += threads) s.spare[i] = limit + i;
-  begin_leaving(a.block, s.leaving);
+  begin_leaving(a.block, s.leaving, threads);
   if (thread <= kTokens) powers[thread] = powf(a.decay, static_cast<float>(thread));
   for (int i = own.times * a.block + thread; i < a.order_row; i += threads)
     a.to.order[head * a.order_row + i] = -1;

@@ -1,247 +1,235 @@
-// What one block does for one token of one key head of one sequence, with all its query heads: if
-// the cache is full, keys leave for the state; the new key joins; queries look at the keys and at
-// the state. To a query a key is a feature that holds one value. Lanes lie along the coordinates of
-// keys as they do along those of features (linear_attention_step.cuh).
+// One token of one key head in hybrid attention, with up to eight of its query heads at a time: if
+// the cache is full, keys leave for the features; queries look at the keys and at the features; the
+// new key joins. What is read comes in slots (hybrid_slots.cuh), whoever fills them. All threads
+// that serve the key head, a Team, come through here together.
 #pragma once
 
-#include "dofla/ops/cuda/feature_parts.cuh"
-#include "dofla/ops/cuda/least_attended.cuh"
-#include "dofla/ops/cuda/linear_attention_step.cuh"
+#include "dofla/ops/cuda/hybrid_eviction.cuh"
+#include "dofla/ops/cuda/hybrid_queries.cuh"
 
 namespace dofla::cuda {
 
-constexpr int kHybridThreads = 256, kHybridWarps = kHybridThreads / 32;
+template <class T, int kWidth, int kQueryPartCount, class Team>
+struct HybridStep : HybridQueries<T, kWidth, kQueryPartCount, Team> {
+  using Queries = HybridQueries<T, kWidth, kQueryPartCount, Team>;
+  using Queries::column, Queries::lane, Queries::warp;
+  using Queries::first, Queries::queries, Queries::s;
+  using Queries::first_feature, Queries::features_of, Queries::states;
+  using Queries::head, Queries::logits, Queries::untied;
+  using Queries::kLanes, Queries::kThreads, Queries::kWarps;
+  using Queries::own_part, Queries::own_query, Queries::parts;
+  using typename Queries::Shared;
+  static constexpr int kRows = kThreads / kLanes;      // of directions at a time
+  static constexpr int kPerLane = (kWidth + 31) / 32;  // coordinates of features' sums
 
-struct HybridStepArguments {
-  HeadRows q, k, v;
-  HeadRowsOut out;
-  const int64_t* past;
-  void *cache_k, *cache_v;
-  float* score;
-  CachePlaces places;
-  FeatureTable features;
-  const float *z, *log_alpha;
-  const float *u, *norm_weight;  // of untied features, or null
-  LinearAttentionSums sums;
-  int group, width, total;
-  int block, sinks, recent;
-  float decay;                    // of scores
-  float scale;                    // of q·k
-  float inner_scale, norm_scale;  // of log features
-  bool has_features, by_score;
-  bool packed;        // rows of z, u and b come in float4
-  bool packed_cache;  // rows of the cache come in packs
-};
+  float most = -INFINITY;            // logit of a key that a lane has seen, of query lane / 4
+  float values[4] = {};              // as add_values() has them
+  float of_features[kPerLane] = {};  // of the warp's query
 
-// Lists of the block, all in the order of the cache.
-struct StepLists {
-  uint32_t* rated;  // [K, in fours]
-  int* found;       // [block, in fours]: where those that leave are, in any order
-  float* logits;    // [2, K]: of a query head and of the next
-  float* score;     // [K]
-  float* attended;  // [K]: by all query heads
-  int* staying;     // [K]: where those that stay are
-  int* leaving;     // [block]: where those that leave are
-};
-inline size_t list_bytes(int limit, int block) {
-  return static_cast<size_t>(in_fours(limit) + in_fours(block) + 5 * limit + block) * 4;
-}
-__device__ __forceinline__ StepLists step_lists(int limit, int block) {
-  StepLists s;
-  s.rated = reinterpret_cast<uint32_t*>(shared_memory());
-  s.found = reinterpret_cast<int*>(s.rated + in_fours(limit));
-  s.logits = reinterpret_cast<float*>(s.found + in_fours(block));
-  s.score = s.logits + 2 * limit;
-  s.attended = s.score + limit;
-  s.staying = reinterpret_cast<int*>(s.attended + limit);
-  s.leaving = s.staying + limit;
-  return s;
-}
+  using Queries::Queries;
 
-// Four coordinates of a key or value; those past its width are 0.
-__device__ __forceinline__ float4 load_cached(const float* row, int d, int width, bool packed) {
-  return load_four(row, d, width, packed);
-}
-__device__ __forceinline__ float4 load_cached(const __nv_bfloat16* row, int d, int width,
-                                              bool packed) {
-  if (!packed) return load_token(row, d, width);
-  if (d >= width) return {};
-  const uint2 words = *reinterpret_cast<const uint2*>(row + d);
-  const float2 low = unpack_bf16(words.x), high = unpack_bf16(words.y);
-  return make_float4(low.x, low.y, high.x, high.y);
-}
-
-// Row staying[i] becomes row i, for i < count: none moves back, so that what a step of the block
-// overwrites has been read.
-template <class Unit>
-__device__ __forceinline__ void move_together(Unit* rows, int units, const int* staying,
-                                              int count) {
-  for (int start = 0; start < count * units; start += kHybridThreads) {
-    const int i = start + threadIdx.x;
-    const bool inside = i < count * units;
-    Unit unit = {};
-    if (inside) unit = rows[staying[i / units] * units + i % units];
-    __syncthreads();
-    if (inside) rows[i] = unit;
-    __syncthreads();
-  }
-}
-
-template <class T, int kWidth>
-struct HybridStep {
-  static constexpr int kLanes = kWidth / 4, kRows = kHybridThreads / kLanes;
-  static constexpr int kHeld = 4;  // keys that a thread has at a time
-  using Round = StepRound<kHybridThreads, kLanes>;
-
-  const HybridStepArguments& a;
-  const StepLists s;
-  T *keys, *values;  // [K, D]
-  int b, key_head, limit;
-
-  __device__ static int column() { return threadIdx.x % kLanes * 4; }
-
-  // The state that query head `head` reads: its first feature and how many it has.
-  __device__ int first_of(int head) const { return a.features.first_of_state(head); }
-  __device__ int count_of(int head) const {
-    return a.features.first[head + 1] - a.features.first[head];
-  }
-
-  // What a state needs of the key at place p.
-  __device__ StepToken leaving_token(int p, int features) const {
-    StepToken token = {};
-    token.k = load_cached(keys + p * a.width, column(), a.width, a.packed_cache);
-    token.v = load_cached(values + p * a.width, column(), a.width, a.packed_cache);
-    token.inner_scale = a.inner_scale;
-    const float weight = a.norm_weight == nullptr ? 1.0f : a.norm_weight[key_head];
-    token.key_norm = over_lanes<kLanes>(dot(token.k, token.k)) * a.norm_scale * weight;
-    token.log_count = logf(static_cast<float>(features));
-    return token;
-  }
-
-  // The keys that leave join the states of the key head.
-  __device__ void fold() const {
-    for (int i = 0; i < a.group; i += a.features.sharing) {
-      const int head = key_head * a.group + i, first = first_of(head), count = count_of(head);
-      const int64_t own = int64_t{b} * a.total + first;
-      for (int start = 0; start < count; start += Round::kCount) {
-        Round round;
-        load_round(round, a, first + start, own + start, count - start);
-        for (int l = 0; l < a.block; ++l) round.advance(leaving_token(s.leaving[l], count));
-        round.store(a.sums, own + start, count - start, a.width, a.packed);
-      }
-    }
-  }
-
-  // Of a full cache `block` keys leave, and the others move together.
-  __device__ void make_room() const {
-    __syncthreads();
-    const Candidates all = candidates_of(limit, a.sinks, a.recent);
-    for (int p = threadIdx.x; p < in_fours(limit); p += kHybridThreads)
-      s.rated[p] = rate(a.by_score && p < limit ? s.score[p] : 0, p, all);
-    begin_leaving(a.block, s.found);
-    __syncthreads();
-    find_least(s.rated, all, a.block, s.found);  // of equal scores the oldest: a window
-    __syncthreads();
-    for (int p = threadIdx.x; p < limit; p += kHybridThreads) {
-      const Leaving at = leaving_at(s.found, a.block, p);
-      if (at.goes)
-        s.leaving[at.before] = p;
+  // Queries look at `count` directions from pair `begin` on.
+  __device__ void look_at_directions(const float* rows, int stride, int begin, int count) const {
+    const auto* offsets = list_at<float>(s.lists.feature_offsets);
+    auto* found = list_at<float>(s.lists.feature_logits);
+    const int width = (head().width + 3) / 4 * 4, per_query = features_of(0);
+    for (int start = 0; start < count; start += kRows) {
+      const int row = start + threadIdx.x / kLanes, pair = begin + row;
+      const bool inside = row < count;
+      int query = 0;
+      if (untied())
+        query = inside ? pair / per_query : 0;
       else
-        s.staying[p - at.before] = p;
-    }
-    __syncthreads();
-    if (a.has_features) fold();
-    __syncthreads();  // what leaves has been read
-    const int stay = limit - a.block;
-    if (a.packed_cache) {
-      const int units = a.width / Pack<T>::kSize;
-      move_together(reinterpret_cast<uint4*>(keys), units, s.staying, stay);
-      move_together(reinterpret_cast<uint4*>(values), units, s.staying, stay);
-    } else {
-      move_together(keys, a.width, s.staying, stay);
-      move_together(values, a.width, s.staying, stay);
-    }
-    move_together(s.score, 1, s.staying, stay);
-  }
-
-  __device__ void append(int place) const {
-    const T* key = head_of<T>(a.k, b, key_head);
-    const T* value = head_of<T>(a.v, b, key_head);
-    for (int d = threadIdx.x; d < a.width; d += kHybridThreads) {
-      keys[place * a.width + d] = key[d];
-      values[place * a.width + d] = value[d];
-    }
-    if (threadIdx.x == 0) s.score[place] = a.places.first_score[key_head];
-  }
-
-  // A query looks at `count` keys. Logits are given `shift` more.
-  __device__ void look_at_keys(float4 q, float shift, int count, float* logits,
-                               Found& found) const {
-    for (int start = 0; start < count; start += kRows * kHeld) {
-      float logit[kHeld], most = -INFINITY;
-      float4 value[kHeld];
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        const int p = start + threadIdx.x / kLanes + i * kRows;
-        const bool inside = p < count;
-        float4 key = {};
-        value[i] = {};
-        if (inside) {
-          key = load_cached(keys + p * a.width, column(), a.width, a.packed_cache);
-          value[i] = load_cached(values + p * a.width, column(), a.width, a.packed_cache);
-        }
-        const float x = fmaf(over_lanes<kLanes>(dot(key, q)), a.scale, shift);
-        if (inside && column() == 0) logits[p] = x;
-        logit[i] = inside ? x : -INFINITY;
-        most = fmaxf(most, logit[i]);
-      }
-      found.rescale(fmaxf(found.shift, most_of_rows<kLanes>(most)));
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i)
-        if (logit[i] != -INFINITY) found.add(fast_exp(logit[i] - found.shift), 1.0f, value[i]);
-    }
-  }
-
-  // And at the state of its head, where features leave out −|q|²/(2√D).
-  __device__ void look_at_state(int head, float4 q, Found& found) const {
-    const int first = first_of(head), count = count_of(head);
-    const int64_t own = int64_t{b} * a.total + first;
-    StepToken token = {};
-    token.q = q, token.inner_scale = a.inner_scale;
-    token.log_count = logf(static_cast<float>(count));
-    for (int start = 0; start < count; start += Round::kCount) {
-      Round round;
-      load_round(round, a, first + start, own + start, count - start);
-      if (a.u == nullptr) {
-        round.look(token, count - start, found);
-      } else {
-        const float* directions = a.u + int64_t{a.features.first[head]} * a.width;
-        const auto direction = [&](int held) {
-          const int row = start + Round::row(held);
-          return row < count
-                     ? load_four(directions + int64_t{row} * a.width, column(), a.width, a.packed)
-                     : float4{};
-        };
-        round.look(token, count - start, direction, found);
+        while (query + 1 < queries && pair >= s.first_pair[query + 1]) ++query;
+      float4 u = {};
+      if (inside && column() < width)
+        u = *reinterpret_cast<const float4*>(rows + row * stride + column());
+      const float4 q = *reinterpret_cast<const float4*>(&s.queries[query][column()]);
+      const float along = over_lanes<kLanes>(dot(u, q));
+      if (inside && column() == 0) {
+        const int feature = untied() ? pair - query * per_query : pair;
+        found[pair] = fmaf(along, head().inner_scale, offsets[feature]);
       }
     }
+  }
+
+  // And at the keys of places from `begin` to `end`, a whole number of tiles or the last.
+  __device__ void look_at_keys(const KeyRows<T>& keys, int begin, int end) {
+    const int g = lane() / 4, c = lane() % 4;
+    const bool full = head().full();
+    const float scale = head().scale, shift = g < queries ? s.shift[g] : 0;
+    const auto* moved = list_at<int>(s.lists.moved);
+    for (int tile = begin + 8 * warp(); tile < end; tile += 8 * kWarps) {
+      const float2 products = multiply_keys(s.parts, keys, tile);
+      const int place = tile + 2 * c;
+      const auto logit = [&](float product, int p) {
+        return p >= end || (full && moved[p] < 0) ? -INFINITY : fmaf(product, scale, shift);
+      };
+      const float2 found = make_float2(logit(products.x, place), logit(products.y, place + 1));
+      most = fmaxf(most, fmaxf(found.x, found.y));
+      if (g < queries) *reinterpret_cast<float2*>(logits() + g * s.lists.stride + place) = found;
+    }
+  }
+
+  // All logits become weights, relative to the largest of a query.
+  __device__ void weigh() {
+    const HybridHead<T>& h = head();
+    most = quad_max(most);
+    if (lane() % 4 == 0) s.most[warp()][lane() / 4] = most;
+    Team::meet();
+    const int query = own_query(), step = 32 * parts(), from = 32 * own_part() + lane();
+    const auto* looks = list_at<float>(s.lists.feature_logits);
+    float peak = lane() < kWarps ? s.most[lane()][query] : -INFINITY;
+    const int begin = s.first_pair[query], count = h.any_left ? features_of(query) : 0;
+    for (int m = lane(); m < count; m += 32) peak = fmaxf(peak, looks[begin + m]);
+    peak = warp_max(peak);
+    float of_keys = 0, of_features = 0;
+    float* own = logits() + query * s.lists.stride;
+    for (int p = from; p < (h.held + 16) / 16 * 16; p += step) {  // whole tiles of values
+      const float weight = p <= h.held ? fast_exp(own[p] - peak) : 0;
+      own[p] = weight;
+      of_keys += weight;
+    }
+    auto* weights = list_at<float>(s.lists.feature_weights);
+    const auto* sums = list_at<float>(s.lists.feature_weight_sums) + first_feature(query);
+    for (int m = from; m < count; m += step) {
+      const float weight = fast_exp(looks[begin + m] - peak);
+      weights[begin + m] = weight;
+      of_features = fmaf(weight, sums[m], of_features);
+    }
+    of_keys = warp_sum(of_keys), of_features = warp_sum(of_features);
+    if (lane() == 0) s.totals[warp()] = make_float2(of_keys, of_features);
+    Team::meet();
+  }
+
+  // The values of the same places, sixteen at a time: a warp has some coordinates of every so many.
+  __device__ void look_at_values(const KeyRows<T>& rows, int begin, int end) {
+    const int tile = warp() % Shared::kTiles, group = warp() / Shared::kTiles;
+    for (int place = begin + 16 * group; place < end; place += 16 * Shared::kGroups)
+      add_values(rows, place, 16 * tile, logits() + place, s.lists.stride, queries, values);
+  }
+
+  // The sums of `count` features from `begin` on.
+  __device__ void look_at_sums(const float* rows, int stride, int begin, int count) {
+    const int query = own_query(), own = first_feature(query);
+    const int end = min(begin + count, own + features_of(query));
+    const auto* weights = list_at<float>(s.lists.feature_weights) + s.first_pair[query] - own;
+    for (int m = max(begin, own) + own_part(); m < end; m += parts()) {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i)
+        if (const int d = lane() + 32 * i; d < head().width)
+          of_features[i] = fmaf(weights[m], rows[(m - begin) * stride + d], of_features[i]);
+    }
+  }
+
+  // All that is in the slot.
+  struct Progress {
+    bool keys = false, values = false;
+  };
+  __device__ void take(const unsigned char* slot, Progress& seen) {
+    using Rows = HybridRows;
+    const HybridHead<T>& h = head();
+    const HybridPacking& packing = s.packing;
+    const HybridSlot& at = s.slot;
+    const int width = (h.width + 7) / 8 * 8;
+    const auto floats = [&](int kind) {
+      return reinterpret_cast<const float*>(slot + at.offset[kind]);
+    };
+    const auto stride = [&](int kind, size_t element) {
+      return packing.bytes[kind] / static_cast<int>(element);
+    };
+    const auto rows_of = [&](int kind) {
+      return KeyRows<T>{reinterpret_cast<const T*>(slot + at.offset[kind]),
+                        s.newest[kind == Rows::kKeys ? 0 : 1],
+                        at.first[kind],
+                        h.held,
+                        stride(kind, sizeof(T)),
+                        width};
+    };
+    const auto end_of = [&](int kind) {
+      return packing.done(kind) ? h.held + 1 : at.first[kind] + at.count[kind];
+    };
+    if (at.count[Rows::kDirections] > 0)
+      look_at_directions(floats(Rows::kDirections), stride(Rows::kDirections, sizeof(float)),
+                         at.first[Rows::kDirections], at.count[Rows::kDirections]);
+    if (!seen.keys && packing.done(Rows::kDirections)) {
+      look_at_keys(rows_of(Rows::kKeys), at.first[Rows::kKeys], end_of(Rows::kKeys));
+      seen.keys = packing.done(Rows::kKeys);
+      if (seen.keys) weigh();
+    }
+    if (seen.keys && !seen.values) {
+      look_at_values(rows_of(Rows::kValues), at.first[Rows::kValues], end_of(Rows::kValues));
+      seen.values = packing.done(Rows::kValues);
+    }
+    if (at.count[Rows::kSums] > 0)
+      look_at_sums(floats(Rows::kSums), stride(Rows::kSums, sizeof(float)), at.first[Rows::kSums],
+                   at.count[Rows::kSums]);
+  }
+
+  // The sums of all features as they are since keys have left.
+  __device__ void look_at_changed_sums() {
+    const int64_t own = untied() ? 0 : head().first_pair(first, 0);
+    look_at_sums(head().sums.b + own * head().width, head().width, 0, states());
+  }
+
+  // write(query, d, value) receives what attention gives.
+  template <class Write>
+  __device__ void finish(const Write& write) const {
+    const int d = warp() % Shared::kTiles * 16 + lane() / 4 * 2, c = lane() % 4;
+    auto* found = list_at<float>(s.lists.values);
+    const auto found_at = [&](int group, int query, int at) {
+      return found + (group * queries + query) * kWidth + at;
+    };
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (2 * c + i < queries)
+        *reinterpret_cast<float2*>(found_at(warp() / Shared::kTiles, 2 * c + i, d)) =
+            make_float2(values[i], values[2 + i]);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) s.of_features[warp()][lane() + 32 * i] = of_features[i];
+    if (threadIdx.x < queries) {
+      float of_keys = 0, all = 0;
+      for (int w = threadIdx.x; w < kWarps; w += queries)
+        of_keys += s.totals[w].x, all += s.totals[w].x + s.totals[w].y;
+      s.inverse[threadIdx.x] = make_float2(1 / of_keys, 1 / all);
+    }
+    Team::meet();
+    for (int i = threadIdx.x; i < queries * kWidth; i += kThreads) {
+      const int query = i / kWidth, at = i % kWidth;
+      if (at >= head().width) continue;
+      float sum = 0;
+#pragma unroll
+      for (int group = 0; group < Shared::kGroups; ++group) sum += *found_at(group, query, at);
+      for (int w = query; w < kWarps; w += queries) sum += s.of_features[w][at];
+      write(query, at, sum * s.inverse[query].y);
+    }
+  }
+
+  // The attention of these queries to the keys among themselves counts for their scores; those of
+  // the last queries are what the cache keeps.
+  __device__ void rate_keys() const {
+    const HybridHead<T>& h = head();
+    if (!h.by_score) return;
+    const bool full = h.full(), last = first + queries == h.group;
+    auto* score = list_at<float>(s.lists.score);
+    const auto* moved = list_at<int>(s.lists.moved);
+    for (int p = threadIdx.x; p <= h.held; p += kThreads) {
+      float attended = 0;
+      for (int i = 0; i < queries; ++i)
+        attended = fmaf(logits()[i * s.lists.stride + p], s.inverse[i].x, attended);
+      score[p] = first == 0 ? fmaf(h.decay, score[p], attended) : score[p] + attended;
+      const int to = full ? moved[p] : p;
+      if (last && to >= 0) h.score[to] = score[p];
+    }
+  }
+
+  // The new key joins the cache, which has been read.
+  __device__ void append() const {
+    const HybridHead<T>& h = head();
+    const int64_t row = int64_t{h.place()} * h.width;
+    for (int d = threadIdx.x; d < h.width; d += kThreads)
+      h.keys[row + d] = s.newest[0][d], h.values[row + d] = s.newest[1][d];
   }
 };
-
-// What the warps found among the keys alone: shift and weight.
-using KeyTotals = float2[kHybridWarps];
-
-// Adds the attention of a query head to the keys among themselves.
-__device__ __forceinline__ void add_attended(const KeyTotals& totals, const float* logits,
-                                             int count, float* attended) {
-  float shift = -INFINITY, total = 0;
-#pragma unroll
-  for (int w = 0; w < kHybridWarps; ++w) shift = fmaxf(shift, totals[w].x);
-#pragma unroll
-  for (int w = 0; w < kHybridWarps; ++w)
-    total = fmaf(fast_exp(totals[w].x - shift), totals[w].y, total);
-  for (int p = threadIdx.x; p < count; p += kHybridThreads)
-    attended[p] += fast_exp(logits[p] - shift) / total;
-}
 
 }  // namespace dofla::cuda

@@ -25,12 +25,12 @@ __device__ __forceinline__ uint32_t rate(float score, int p, const Candidates& a
   return p >= all.first && p < all.end ? __float_as_uint(score) : 0xffffffffu;
 }
 
-// By all threads of a block: the places of those that leave, in any order. `rated` is filled up
+// By so many threads of a block: the places of those that leave, in any order. `rated` is filled up
 // with the largest to a multiple of four, and so is `leaving`. Exactly `block` leave, whatever the
 // scores.
 __device__ __forceinline__ void find_least(const uint32_t* rated, const Candidates& all, int block,
-                                           int* leaving) {
-  for (int p = all.first + threadIdx.x; p < all.end; p += blockDim.x) {
+                                           int* leaving, int threads) {
+  for (int p = all.first + threadIdx.x; p < all.end; p += threads) {
     const uint32_t own = rated[p];
     int smaller = 0;
 #pragma unroll 4
@@ -46,8 +46,8 @@ __device__ __forceinline__ void find_least(const uint32_t* rated, const Candidat
 }
 
 // Fills up a list of those that leave, which then stays so.
-__device__ __forceinline__ void begin_leaving(int block, int* leaving) {
-  for (int i = block + threadIdx.x; i < in_fours(block); i += blockDim.x) leaving[i] = INT_MAX;
+__device__ __forceinline__ void begin_leaving(int block, int* leaving, int threads) {
+  for (int i = block + threadIdx.x; i < in_fours(block); i += threads) leaving[i] = INT_MAX;
 }
 
 // How many leave of the keys before place p, and whether that one does.

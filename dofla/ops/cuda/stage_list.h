@@ -15,6 +15,9 @@ namespace dofla::cuda {
 // belongs to tagged_row.cuh.
 constexpr int kRowCopies = 2;
 
+// Query heads that share a key head attend to a cache together, at most so many.
+constexpr int kMostQueriesTogether = 8;
+
 // tokens[id] + positions[position].
 struct EmbedStage {
   int32_t width;
@@ -60,12 +63,33 @@ struct AttentionStage {
   float* y;  // row
 };
 
+// Where a key head has its keys: `limit` places from `first` on. A new key has first_score.
+struct KeyHeadPlace {
+  int32_t limit, first;
+  float first_score;
+};
+
+// hybrid_attention_step, after place_heads; or softmax attention, of which no key leaves.
+struct HybridStage {
+  AttentionStage attention;  // the features, if there are any, as they are there
+  const int32_t*
+      pairs;  // [heads + 1]: of every query head the first row of its directions; or null
+  const KeyHeadPlace* places;  // [heads / group]
+  void *keys, *values;         // bf16
+  float* score;
+  int32_t block, sinks, recent;
+  int32_t most_pairs, most_states;  // of a key head: its directions, and its features
+  float decay, scale;
+  bool evicts, by_score;
+};
+
 struct Stage {
-  enum class Kind : int32_t { kEmbed, kProduct, kAttention } kind;
+  enum class Kind : int32_t { kEmbed, kProduct, kAttention, kHybrid } kind;
   union {
     EmbedStage embed;
     ProductStage product;
     AttentionStage attention;
+    HybridStage hybrid;
   };
 };
 
@@ -75,6 +99,9 @@ struct StageList {
   int32_t widest_head;
   int32_t most_warp_inputs;  // of all products
   bool untied;               // whether features are, in all stages of attention
+  bool hybrid, evicts;  // whether some attention has a cache of keys, and whether keys leave it
+  // Of caches the most of each:
+  int32_t most_keys, most_group, most_block, most_pairs, most_states;
 };
 
 // Divides a product among blocks and warps; false where it does not fit. Inputs are whole packs of

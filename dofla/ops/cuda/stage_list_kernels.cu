@@ -3,6 +3,7 @@
 #include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/stage_attention.cuh"
 #include "dofla/ops/cuda/stage_embed.cuh"
+#include "dofla/ops/cuda/stage_hybrid.cuh"
 #include "dofla/ops/cuda/stage_product.cuh"
 
 namespace dofla::cuda {
@@ -15,7 +16,8 @@ struct Arguments {
   int slots;
 };
 
-// Shared memory after the slots; the warps' parts of x follow it.
+// Shared memory after the slots; the warps' parts of x follow it, in a product, or what hybrid
+// attention keeps.
 template <int kLanes>
 struct Shared {
   Stage stages[StageBlock::kThreads / 32];  // one a warp
@@ -24,9 +26,10 @@ struct Shared {
   FoundByWarps<StageBlock::kConsumerWarps, kLanes> found[2];
 };
 
-template <int kLanes, bool kUntied>
+template <int kWidth, bool kUntied, bool kHybrid>
 __device__ void run_consumers(const Arguments& a, RingBuffer& ring, StageReader& reader,
-                              Shared<kLanes>& shared) {
+                              Shared<kWidth / 4>& shared) {
+  constexpr int kLanes = kWidth / 4;
   int buffer = 0;
   auto* parts = reinterpret_cast<__nv_bfloat16*>(&shared + 1) +
                 threadIdx.x / 32 * 2 * a.list.most_warp_inputs;
@@ -37,37 +40,45 @@ __device__ void run_consumers(const Arguments& a, RingBuffer& ring, StageReader&
     } else if (stage->kind == Stage::Kind::kAttention)
       compute_attention<kLanes, kUntied>(stage->attention, a.position, a.tag, ring, buffer,
                                          shared.found);
-    else
+    else if (stage->kind == Stage::Kind::kHybrid) {
+      if constexpr (kHybrid)
+        compute_hybrid<kWidth>(stage->hybrid, a.position, a.tag, ring, buffer, &shared + 1);
+    } else
       compute_embedding(stage->embed, a.id, a.position, a.tag);
   }
 }
 
-template <int kLanes>
-__device__ void run_producer(const RingBuffer& ring, StageReader& reader) {
+template <int kLanes, bool kHybrid>
+__device__ void run_producer(const RingBuffer& ring, int64_t position, StageReader& reader) {
   RingProducer producer = {ring};
   while (const Stage* stage = reader.next()) {
     if (stage->kind == Stage::Kind::kProduct) prefetch_product(stage->product, producer);
     if (stage->kind == Stage::Kind::kAttention)
       prefetch_attention<kLanes>(stage->attention, producer);
+    if constexpr (kHybrid)
+      if (stage->kind == Stage::Kind::kHybrid) prefetch_hybrid(stage->hybrid, position, producer);
   }
   producer.finish();
 }
 
-template <int kLanes>
-__device__ void run_epilogue(Tag tag, StageReader& reader, ProductShared& shared) {
+template <int kLanes, bool kHybrid>
+__device__ void run_epilogue(const Arguments& a, StageReader& reader, ProductShared& shared) {
   int buffer = 0;
   while (const Stage* stage = reader.next()) {
     if (stage->kind == Stage::Kind::kProduct) {
       const ProductStage product = stage->product;  // in registers
-      finish_product(product, tag, buffer, shared);
+      finish_product(product, a.tag, buffer, shared);
     } else if (stage->kind == Stage::Kind::kAttention) {
       finish_attention<kLanes>(stage->attention, buffer);
+    } else if constexpr (kHybrid) {
+      if (stage->kind == Stage::Kind::kHybrid) finish_hybrid(stage->hybrid, a.position, buffer);
     }
   }
 }
 
-// Untied features have a kernel of their own: tied ones keep their registers.
-template <int kWidth, bool kUntied>
+// Untied features and caches of keys have kernels of their own: what has neither keeps its
+// registers.
+template <int kWidth, bool kUntied, bool kHybrid>
 __global__ void __launch_bounds__(StageBlock::kThreads, 1)
     run_stages(const __grid_constant__ Arguments a) {
 #if __CUDA_ARCH__ >= 900
@@ -83,11 +94,11 @@ __global__ void __launch_bounds__(StageBlock::kThreads, 1)
   RingBuffer ring = {memory, shared.full, a.slots};
   __syncthreads();
   if (warp == StageBlock::kProducerWarp)
-    run_producer<kLanes>(ring, reader);
+    run_producer<kLanes, kHybrid>(ring, a.position, reader);
   else if (warp == StageBlock::kEpilogueWarp)
-    run_epilogue<kLanes>(a.tag, reader, shared.product);
+    run_epilogue<kLanes, kHybrid>(a, reader, shared.product);
   else
-    run_consumers<kLanes, kUntied>(a, ring, reader, shared);
+    run_consumers<kWidth, kUntied, kHybrid>(a, ring, reader, shared);
 #endif
 }
 
@@ -114,8 +125,14 @@ Current current_device() {
 
 template <int kWidth>
 size_t bytes_besides_slots(const StageList& list) {
-  return sizeof(Shared<kWidth / 4>) + sizeof(__nv_bfloat16) * StageBlock::kConsumerWarps * 2 *
-                                          static_cast<size_t>(list.most_warp_inputs);
+  const size_t parts = sizeof(__nv_bfloat16) * StageBlock::kConsumerWarps * 2 *
+                       static_cast<size_t>(list.most_warp_inputs);
+  const HybridSizes sizes = {
+      list.most_keys,   list.most_block,           list.evicts, list.most_group, list.most_pairs,
+      list.most_states, StageBlock::kConsumerWarps};
+  const size_t hybrid =
+      list.hybrid ? static_cast<size_t>(stage_lists<kWidth>(sizes, 0).end) : size_t{0};
+  return sizeof(Shared<kWidth / 4>) + std::max(parts, hybrid);
 }
 
 template <int kWidth>
@@ -163,7 +180,10 @@ cudaError_t launch_stage_list(const StageList& list, int64_t id, int64_t positio
     if (slots < RingSlots::kFewest) return cudaErrorInvalidValue;
     const size_t bytes =
         static_cast<size_t>(slots) * RingSlots::kBytes + bytes_besides_slots<kWidth>(list);
-    const auto kernel = list.untied ? run_stages<kWidth, true> : run_stages<kWidth, false>;
+    const auto kernel = list.hybrid && list.untied ? run_stages<kWidth, true, true>
+                        : list.hybrid              ? run_stages<kWidth, false, true>
+                        : list.untied              ? run_stages<kWidth, true, false>
+                                                   : run_stages<kWidth, false, false>;
     const cudaError_t status = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
     if (status != cudaSuccess) return status;

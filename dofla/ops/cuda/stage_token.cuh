@@ -57,24 +57,36 @@ __device__ __forceinline__ const float* lane_of(const HeadRows& rows, int head, 
   return head_of<float>(rows, 0, head) + own_copy(static_cast<int>(rows.batch_step)) + d;
 }
 
+// A warp waits for four numbers a lane of several rows; zeros in lanes that are not inside.
+template <int kRows>
+__device__ __forceinline__ void await_fours(const float* const (&rows)[kRows], bool inside, Tag tag,
+                                            float4 (&fours)[kRows]) {
+  uint4 words[kRows];
+  bool there;
+  do {
+    there = true;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      words[i] = make_uint4(tag, tag, tag, tag);
+      if (inside) words[i] = load_four_relaxed(rows[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) there = there && is_tagged(words[i], tag);
+  } while (!__all_sync(kWholeWarp, there));
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) fours[i] = inside ? untagged(words[i]) : float4{};
+}
+
 template <int kLanes>
 __device__ __forceinline__ StepToken await_token(const AttentionStage& s, int h, int d,
                                                  const LanePlacement<kLanes>& placement, Tag tag) {
-  const float *q = lane_of(s.q, h, d), *k = lane_of(s.k, h / s.group, d),
-              *v = lane_of(s.v, h / s.group, d);
-  const uint4 none = make_uint4(tag, tag, tag, tag);
-  uint4 words[3] = {none, none, none};
-  do {
-    if (d < s.width)
-      words[0] = load_four_relaxed(q), words[1] = load_four_relaxed(k),
-      words[2] = load_four_relaxed(v);
-  } while (!__all_sync(kWholeWarp, is_tagged(words[0], tag) && is_tagged(words[1], tag) &&
-                                       is_tagged(words[2], tag)));
+  float4 heads[3];
+  await_fours({lane_of(s.q, h, d), lane_of(s.k, h / s.group, d), lane_of(s.v, h / s.group, d)},
+              d < s.width, tag, heads);
   StepToken token = {};
-  if (d < s.width)
-    token.q = untagged(words[0]), token.k = untagged(words[1]), token.v = untagged(words[2]);
-  token.q = placement.place(s, s.q_norm, placement.q_norm, token.q);
-  token.k = placement.place(s, s.k_norm, placement.k_norm, token.k);
+  token.q = placement.place(s, s.q_norm, placement.q_norm, heads[0]);
+  token.k = placement.place(s, s.k_norm, placement.k_norm, heads[1]);
+  token.v = heads[2];
   token.inner_scale = s.inner_scale;
   const float norm_scale =
       s.norm_weight == nullptr ? s.norm_scale : s.norm_scale * s.norm_weight[h / s.group];
@@ -82,16 +94,25 @@ __device__ __forceinline__ StepToken await_token(const AttentionStage& s, int h,
   return token;
 }
 
-// The query of another head that reads the same state.
+// The query of a head alone.
 template <int kLanes>
 __device__ __forceinline__ float4 await_query(const AttentionStage& s, int h, int d,
                                               const LanePlacement<kLanes>& placement, Tag tag) {
-  const float* q = lane_of(s.q, h, d);
-  uint4 words = make_uint4(tag, tag, tag, tag);
-  do {
-    if (d < s.width) words = load_four_relaxed(q);
-  } while (!__all_sync(kWholeWarp, is_tagged(words, tag)));
-  return placement.place(s, s.q_norm, placement.q_norm, d < s.width ? untagged(words) : float4{});
+  float4 query[1];
+  await_fours({lane_of(s.q, h, d)}, d < s.width, tag, query);
+  return placement.place(s, s.q_norm, placement.q_norm, query[0]);
+}
+
+// And what comes of the token to a cache.
+struct KeyAndValue {
+  float4 k, v;
+};
+template <int kLanes>
+__device__ __forceinline__ KeyAndValue await_key(const AttentionStage& s, int key_head, int d,
+                                                 const LanePlacement<kLanes>& placement, Tag tag) {
+  float4 heads[2];
+  await_fours({lane_of(s.k, key_head, d), lane_of(s.v, key_head, d)}, d < s.width, tag, heads);
+  return {placement.place(s, s.k_norm, placement.k_norm, heads[0]), heads[1]};
 }
 
 }  // namespace dofla::cuda

@@ -1,8 +1,11 @@
 #include "dofla/ops/cuda/token_program.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 
 #include "dofla/ops/cuda/head_tensors.h"
+#include "dofla/ops/cuda/linear_attention_tensors.h"
 
 namespace dofla::cuda {
 
@@ -76,55 +79,127 @@ void StageProgram::place_heads(const Placement& placement) {
   fits_ = fits_ && placement.frequencies.count() % 4 == 0;
 }
 
-Tensor StageProgram::linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
-                                           const Features& features, LinearAttentionState& state) {
-  const int64_t width = features.z.size(1), heads = q.size(1);
-  fits_ = fits_ && width % 4 == 0 && width <= kWidestHead && begins_at_pack(features.z) &&
-          begins_at_pack(features.u) && begins_at_pack(state.b);
-  Tensor y = new_row(heads * width);
-  Stage stage = {};
-  stage.kind = Stage::Kind::kAttention;
-  AttentionStage& s = stage.attention;
+// Attention without features or keys; so many blocks take part.
+AttentionStage StageProgram::attention_of(const Tensor& q, const Tensor& k, const Tensor& v,
+                                          int64_t attending, const Tensor& y) {
+  const int64_t width = q.size(3), heads = q.size(1);
+  fits_ = fits_ && width % 4 == 0 && width <= kWidestHead;
+  AttentionStage s = {};
   s.heads = static_cast<int32_t>(heads), s.group = static_cast<int32_t>(heads / k.size(1));
   s.width = static_cast<int32_t>(width);
-  s.sharing = static_cast<int32_t>(features.group());
-  const FeatureScales scales = feature_scales(width, features.subtract_norm);
-  s.inner_scale = scales.inner, s.norm_scale = scales.norm;
-  const int64_t states = features.heads();
-  s.q = row_heads(q, states), s.k = row_heads(k, states), s.v = row_heads(v, states);
+  s.sharing = 1;
+  s.q = row_heads(q, attending), s.k = row_heads(k, attending), s.v = row_heads(v, attending);
   s.q_norm = floats(placement_.q_norm), s.k_norm = floats(placement_.k_norm);
   s.epsilon = static_cast<float>(placement_.epsilon);
   s.pairs = static_cast<int32_t>(placement_.frequencies.count());
   s.frequencies = floats(placement_.frequencies);
   placement_ = {};
+  Tensor row = y;
+  s.y = mutable_floats(row);
+  list_.widest_head = std::max(list_.widest_head, s.width);
+  return s;
+}
+
+void StageProgram::add_features(const Features& features, LinearAttentionState& state,
+                                AttentionStage& s) {
+  fits_ = fits_ && begins_at_pack(features.z) && begins_at_pack(features.u) &&
+          begins_at_pack(state.b) && (!any_features_ || list_.untied == features.untied());
+  any_features_ = true;
+  list_.untied = features.untied();
+  s.sharing = static_cast<int32_t>(features.group());
+  const FeatureScales scales = feature_scales(s.width, features.subtract_norm);
+  s.inner_scale = scales.inner, s.norm_scale = scales.norm;
   s.offsets = static_cast<const int64_t*>(features.gpu_offsets.raw());
   s.z = floats(features.z), s.log_alpha = floats(features.log_alpha);
   s.u = floats(features.u), s.norm_weight = floats(features.norm_weight);
-  s.sums = {mutable_floats(state.log_max), mutable_floats(state.a), mutable_floats(state.b)};
-  s.y = mutable_floats(y);
+  s.sums = sums_of(state);
+}
+
+Tensor StageProgram::linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                                           const Features& features, LinearAttentionState& state) {
+  Tensor y = new_row(q.size(1) * q.size(3));
+  Stage stage = {};
+  stage.kind = Stage::Kind::kAttention;
+  stage.attention = attention_of(q, k, v, features.heads(), y);
+  add_features(features, state, stage.attention);
   stages_.push_back(stage);
   return y;
 }
 
+// `stage` says which keys leave; `state` has the cache.
+Tensor StageProgram::attend_keys(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const Features& features, const std::vector<KeyHeadPlace>& places,
+                                 HybridStage hybrid, HybridAttentionState& state) {
+  const int64_t heads = q.size(1), width = q.size(3), group = heads / k.size(1);
+  fits_ = fits_ && width % 8 == 0 && group <= kMostQueriesTogether && is_bf16(state.k) &&
+          is_bf16(state.v) && begins_at_pack(state.k) && begins_at_pack(state.v);
+  Tensor y = new_row(heads * width);
+  hybrid.attention = attention_of(q, k, v, k.size(1), y);
+  hybrid.keys = state.k.mutable_raw(), hybrid.values = state.v.mutable_raw();
+  hybrid.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
+  hybrid.places = table_of(places);
+  if (!features.empty()) {
+    add_features(features, state.left, hybrid.attention);
+    std::vector<int32_t> pairs = {0};
+    for (int64_t h = 0; h < heads; ++h)
+      pairs.push_back(
+          pairs.back() +
+          static_cast<int32_t>(features.counts[static_cast<size_t>(h / features.group())]));
+    for (int64_t h = 0; h < heads; h += group)
+      hybrid.most_pairs = std::max(
+          hybrid.most_pairs, pairs[static_cast<size_t>(h + group)] - pairs[static_cast<size_t>(h)]);
+    hybrid.most_states = hybrid.most_pairs / hybrid.attention.sharing;
+    hybrid.pairs = table_of(pairs);
+  }
+  list_.hybrid = true;
+  list_.evicts = list_.evicts || hybrid.evicts;
+  for (const KeyHeadPlace& place : places) list_.most_keys = std::max(list_.most_keys, place.limit);
+  list_.most_group = std::max(list_.most_group, hybrid.attention.group);
+  list_.most_block = std::max(list_.most_block, hybrid.block);
+  list_.most_pairs = std::max(list_.most_pairs, hybrid.most_pairs);
+  list_.most_states = std::max(list_.most_states, hybrid.most_states);
+  Stage stage = {};
+  stage.kind = Stage::Kind::kHybrid;
+  stage.hybrid = hybrid;
+  stages_.push_back(stage);
+  return y;
+}
+
+Tensor StageProgram::hybrid_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                                           const Features& features, const ExactKeys& exact,
+                                           HybridAttentionState& state) {
+  std::vector<KeyHeadPlace> places;
+  for (const HeadCache& cache : head_caches(exact, k.size(1), 0, 0))
+    places.push_back({static_cast<int32_t>(cache.limit), static_cast<int32_t>(cache.first),
+                      first_score(exact.with_keys(cache.limit), q.size(1) / k.size(1))});
+  HybridStage stage = {};
+  stage.score = mutable_floats(state.score);
+  stage.block = static_cast<int32_t>(exact.block), stage.sinks = static_cast<int32_t>(exact.sinks);
+  stage.recent = static_cast<int32_t>(exact.recent);
+  stage.decay = static_cast<float>(exact.decay);
+  stage.evicts = true, stage.by_score = exact.policy == KeyPolicy::kAttended;
+  return attend_keys(q, k, v, features, places, stage, state);
+}
+
+Tensor StageProgram::softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            Tensor& cache_k, Tensor& cache_v) {
+  const auto capacity = static_cast<int32_t>(cache_k.size(2));
+  std::vector<KeyHeadPlace> places;
+  for (int32_t h = 0; h < static_cast<int32_t>(k.size(1)); ++h)
+    places.push_back({capacity, h * capacity, 0});
+  HybridAttentionState state = {cache_k, cache_v, {}, {}};
+  return attend_keys(q, k, v, {}, places, {}, state);
+}
+
 bool StageProgram::finish() {
-  const AttentionStage* attention = nullptr;  // the first one
-  for (const Stage& stage : stages_) {
+  for (const Stage& stage : stages_)
     if (stage.kind == Stage::Kind::kProduct)
       list_.most_warp_inputs = std::max(list_.most_warp_inputs, stage.product.warp_inputs);
-    if (stage.kind != Stage::Kind::kAttention) continue;
-    list_.widest_head = std::max(list_.widest_head, stage.attention.width);
-    const bool untied = stage.attention.u != nullptr, first = attention == nullptr;
-    if (first) attention = &stage.attention, list_.untied = untied;
-    fits_ = fits_ && list_.untied == untied;
-  }
   list_.widest_head = std::max(list_.widest_head, 1);
   list_.count = static_cast<int32_t>(stages_.size());
   fits_ = fits_ && list_.count > 0 && stage_list_fits(list_);
   if (!fits_) return false;
-  const auto bytes = static_cast<int64_t>(stages_.size() * sizeof(Stage));
-  on_gpu_ = Tensor({bytes}, DType::kU8, gpu_);
-  copy_bytes(Device(), stages_.data(), gpu_, on_gpu_.mutable_raw(), bytes);
-  list_.stages = static_cast<const Stage*>(on_gpu_.raw());
+  list_.stages = table_of(stages_);
   return true;
 }
 

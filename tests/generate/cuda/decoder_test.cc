@@ -32,7 +32,9 @@ class CudaDecoder : public test::OnGpu {
       all.emplace_back(Transformer(checkpoint, gpu), batch);
       for (const FeatureSet& features :
            {test::ragged_features(checkpoint.config()), test::mixed_features(checkpoint.config()),
-            test::ragged_features(checkpoint.config(), FeatureMap::kUntied)})
+            test::ragged_features(checkpoint.config(), FeatureMap::kUntied),
+            test::hybrid_features(checkpoint.config(), FeatureMap::kPrf, KeyPolicy::kRecent),
+            test::hybrid_features(checkpoint.config(), FeatureMap::kUntied, KeyPolicy::kRecent)})
         all.emplace_back(make_linear_model(checkpoint, features, gpu), batch);
     }
     return all;
@@ -48,14 +50,15 @@ class CudaDecoder : public test::OnGpu {
   }
 };
 
-// Softmax attention, linear attention, and both in one model.
+// Softmax attention, linear attention, both in one model, and hybrid attention, from whose caches
+// keys leave three times.
 TEST_F(CudaDecoder, GivesTheLogitsOfForwardForEveryFixture) {
   for (const std::string& name : test::fixture_models())
     for (const auto& [model, batch] : models_and_batches(name)) {
       DecodeState state = model.new_state();
       model.forward(test::some_ids(model.config(), batch, 5), {.state = &state, .observer = {}});
       Decoder decoder(model, state.fork(), batch);
-      for (int64_t t = 0; t < 6; ++t) {
+      for (int64_t t = 0; t < 16; ++t) {
         const Tensor next = test::some_ids(model.config(), t + batch, 1).slice(t, t + batch);
         expect_close(decoder.step(test::as_vector(next)), next_logits(model, next, state),
                      tolerance(model.config()),
@@ -111,8 +114,30 @@ TEST_F(CudaDecoder, TakesOneLaunchATokenWhereItCan) {
   const Transformer model = wiki_mini();
   EXPECT_EQ(Decoder(model, model.new_state(), 1).in_one_launch(), runs_token_programs());
   EXPECT_FALSE(Decoder(model, model.new_state(), 2).in_one_launch());
+  const Checkpoint checkpoint(test::assets() / "wiki-mini");
+  const Transformer softmax(checkpoint, gpu);
+  EXPECT_EQ(Decoder(softmax, softmax.new_state()).in_one_launch(), runs_token_programs());
+  for (const FeatureMap map : {FeatureMap::kPrf, FeatureMap::kUntied}) {
+    const Transformer hybrid =
+        make_linear_model(checkpoint, test::hybrid_features(checkpoint.config(), map), gpu);
+    EXPECT_EQ(Decoder(hybrid, hybrid.new_state()).in_one_launch(), runs_token_programs());
+  }
+}
+
+// The cache outgrows its memory several times.
+TEST_F(CudaDecoder, GrowsWithASequence) {
   const Transformer softmax(Checkpoint(test::assets() / "wiki-mini"), gpu);
-  EXPECT_FALSE(Decoder(softmax, softmax.new_state()).in_one_launch());
+  const int64_t tokens = std::min<int64_t>(300, softmax.config().context);
+  Decoder decoder(softmax, softmax.new_state());
+  const Tensor ids = test::some_ids(softmax.config(), 1, tokens);
+  const Tensor all = softmax.logits(softmax.forward(ids).reshape({tokens, softmax.config().width}));
+  const std::vector<int64_t> each = test::as_vector(ids);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const Tensor found = decoder.step({each[static_cast<size_t>(t)]});
+    if (t % 31 == 0 || t + 1 == tokens)
+      expect_close(found, all.slice(t, t + 1), tolerance(softmax.config()),
+                   fmt::format("token {}", t));
+  }
 }
 
 // Where a token stands in a decoder makes no difference to its bits.

@@ -1,6 +1,6 @@
 // Steps of a token that a GPU runs in one launch: dense layers against plain double loops,
 // attention against what the CPU puts together.
-#include "tests/ops/cuda/dense_on_gpu.h"
+#include "tests/ops/cuda/program_on_gpu.h"
 
 namespace dofla {
 namespace {
@@ -9,40 +9,12 @@ using test::Around;
 using test::kEps;
 using test::normal_tensor;
 
-// Rows between steps lose their last bit, and enter a product with sixteen bits.
-constexpr double kRow = 0x1p-22, kFactor = 0x1p-17;
+constexpr double kFactor = test::kProgramFactor;
 
 constexpr int64_t kMostNormInputs = 2048;  // of a layer with a norm
 
-class CudaTokenProgram : public test::DenseOnGpu {
+class CudaTokenProgram : public test::ProgramOnGpu {
  protected:
-  static constexpr int64_t kTokens = 5;
-
-  void SetUp() override {
-    test::DenseOnGpu::SetUp();
-    if (IsSkipped()) return;
-    if (!runs_token_programs()) GTEST_SKIP() << "this GPU runs no token programs";
-  }
-
-  // A table whose row of every token enters a program.
-  Tensor table(int64_t width) { return kept(narrow({kTokens, width})); }
-  // What a program speaks of lives as long as it does.
-  Tensor kept(const Tensor& x) {
-    memory_.push_back(x);
-    return x;
-  }
-  Tensor enter(TokenProgram& program, const Tensor& table) {
-    return program.embed(kept(table.to(gpu)), {});
-  }
-  // What a row between steps holds, which only a product can read.
-  Tensor leave(TokenProgram& program, const Tensor& row) {
-    const int64_t width = row.size(1);
-    Tensor one = Tensor::zeros({width, width});
-    for (int64_t i = 0; i < width; ++i) one.data<float>()[i * width + i] = 1;
-    return program.dense(row, {.linear = {kept(one.to(DType::kBF16).to(gpu)), false, {}}},
-                         DType::kF32);
-  }
-
   // One token after another through the layer, read from its own result or from a row.
   void check_layer(int64_t inputs, int64_t outputs, const Around& around, bool from_row) {
     const std::string what = fmt::format("{} to {}", inputs, outputs);
@@ -63,16 +35,13 @@ class CudaTokenProgram : public test::DenseOnGpu {
       Dense of_token = layer;
       if (around.factor) of_token.factor = factor.slice(id, id + 1);
       if (around.residual) of_token.residual = residual.slice(id, id + 1);
-      expect_dense(x.slice(id, id + 1), of_token, y, what, kRow + kFactor,
-                   from_row ? kFactor : kRow);
+      expect_dense(x.slice(id, id + 1), of_token, y, what, test::kProgramRow + kFactor,
+                   from_row ? kFactor : test::kProgramRow);
     }
     const Tensor first = here(y);
     program->run(3, 0);
     EXPECT_TRUE(test::same_bits(here(y), first)) << what;
   }
-
- private:
-  std::vector<Tensor> memory_;
 };
 
 TEST_F(CudaTokenProgram, DenseLayers) {
