@@ -206,10 +206,8 @@ void Scheduler::draw(const Tensor& logits, std::span<const std::unique_ptr<Seque
   draws.reserve(sequences.size());
   for (const auto& sequence : sequences) draws.push_back(sequence->next_draw());
   const std::vector<int64_t> ids = draw_tokens(logits, draws);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
-    sequences[i]->take(ids[i], logits.slice(row, row + 1));
-  }
+  for (size_t i = 0; i < ids.size(); ++i)
+    sequences[i]->take(ids[i], logits, static_cast<int64_t>(i));
 }
 
 }  // namespace dofla

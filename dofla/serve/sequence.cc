@@ -152,14 +152,14 @@ void Sequence::draw(std::span<const float> logits) noexcept {
   }
 }
 
-void Sequence::take(int64_t id, const Tensor& logits) noexcept {
+void Sequence::take(int64_t id, const Tensor& logits, int64_t row) noexcept {
   try {
     drawn_ = {.id = id, .logprob = {}, .top = {}};
     if (id >= 0 && !request_.top_logprobs) return;
-    const Tensor here = logits.to(Device());
-    const std::span<const float> row(here.data<float>(), static_cast<size_t>(here.count()));
-    likeliest_token(row);  // throws where no token can be drawn
-    drawn_ = score_token(id, row, request_.top_logprobs.value_or(0));
+    const Tensor here = logits.slice(row, row + 1).to(Device());
+    const std::span<const float> own(here.data<float>(), static_cast<size_t>(here.count()));
+    likeliest_token(own);  // throws where no token can be drawn
+    drawn_ = score_token(id, own, request_.top_logprobs.value_or(0));
   } catch (...) {
     broken_ = std::current_exception();
   }

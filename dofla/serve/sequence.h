@@ -47,10 +47,10 @@ class Sequence {
   void tell_prompt();
   // Draws the next token. Different sequences may do so at the same time.
   void draw(std::span<const float> logits) noexcept;
-  // For a draw on a GPU: how, and its result with the logits, a row that is looked at only where
-  // they are to be told or show what is broken.
+  // For a draw on a GPU: how, and its result with the logits of all, of which the own row is looked
+  // at only where it is to be told or shows what is broken.
   TokenDraw next_draw() { return sampler_.next_draw(); }
-  void take(int64_t id, const Tensor& logits) noexcept;  // [1, V], on any device
+  void take(int64_t id, const Tensor& logits, int64_t row) noexcept;  // [B, V], on any device
   // Tells it. Empty: it goes on. Throws Error where no token could be drawn.
   std::optional<EndReason> tell();
   // The end; nothing is told after it.
