@@ -11,6 +11,8 @@
 namespace dofla::bench {
 namespace {
 
+constexpr int64_t kDecoded = 512;  // tokens that sequences have where a cache grows with them
+
 AttentionShape shape_of(const Workload& work) {
   return attention_shape(work.teacher.config(), kTokens, kFeatures);
 }
@@ -36,27 +38,46 @@ void prefill_section(const Workload& work, Figures& figures) {
                              linear_attention_operations(shape_of(work))});
 }
 
+namespace {
+
 // Steps of so many sequences side by side, with logits.
+Figure decode_figure(const Workload& work, const Transformer& model, int64_t batch, int64_t steps) {
+  const ModelConfig& config = model.config();
+  const std::vector<int64_t> ids(static_cast<size_t>(batch), 11);
+  Decoder decoder(model, model.new_state(), batch, kDecoded);
+  const double time = milliseconds(work.gpu, 3, [&] {
+    decoder.set_positions(std::vector<int64_t>(ids.size(), kDecoded - steps));
+    for (int64_t i = 0; i < steps; ++i) decoder.step(ids);
+  });
+  double read = 0, written = 0;  // of states
+  for (int64_t i = 0; i < config.layers; ++i) {
+    if (const Features* features = model.attention(i).features()) {
+      const LinearAttentionState state = new_linear_attention_state(batch, *features);
+      read += static_cast<double>(state.bytes()), written += static_cast<double>(state.bytes());
+    } else {  // keys and values, in bf16
+      read += 4.0 * static_cast<double>(batch * kDecoded * config.kv_heads * config.head_size);
+    }
+  }
+  return {.name = {},
+          .milliseconds = time / static_cast<double>(steps),
+          .per = "token",
+          .operations = static_cast<double>(batch) *
+                        (dense_operations(config, 1) + head_operations(config, 1)),
+          .bytes = decoded_bytes(config) + read + written};
+}
+
+}  // namespace
+
 void decode_section(const Workload& work, Figures& figures) {
   const Transformer student = make_linear_model(work.checkpoint, random_features(work), work.gpu);
-  constexpr int64_t kSteps = 100;
-  for (const int64_t batch : {1, 64}) {
-    const std::vector<int64_t> ids(static_cast<size_t>(batch), 11);
-    Decoder decoder(student, student.new_state(), batch);
-    const double steps = milliseconds(work.gpu, 3, [&] {
-      for (int64_t i = 0; i < kSteps; ++i) decoder.step(ids);
-    });
-    double state = 0;
-    for (int64_t i = 0; i < student.config().layers; ++i)
-      state += static_cast<double>(
-          new_linear_attention_state(batch, *student.attention(i).features()).bytes());
-    figures.add({.name = batch == 1 ? "linear_decode" : fmt::format("linear_decode_{}", batch),
-                 .milliseconds = steps / kSteps,
-                 .per = "token",
-                 .operations = static_cast<double>(batch) * (dense_operations(student.config(), 1) +
-                                                             head_operations(student.config(), 1)),
-                 .bytes = decoded_bytes(student.config()) + 2 * state});
-  }
+  const auto add = [&](const char* kind, const Transformer& model, int64_t batch, int64_t steps) {
+    Figure figure = decode_figure(work, model, batch, steps);
+    figure.name = batch == 1 ? kind : fmt::format("{}_{}", kind, batch);
+    figures.add(figure);
+  };
+  for (const int64_t batch : {1, 16, 32, 64, 256, 1024})
+    add("linear_decode", student, batch, batch > 64 ? 20 : 100);
+  for (const int64_t batch : {16, 64, 256}) add("softmax_decode", work.teacher, batch, 20);
 }
 
 }  // namespace dofla::bench
