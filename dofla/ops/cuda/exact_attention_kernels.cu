@@ -17,7 +17,7 @@ struct ExactForwardArguments {
   HeadRowsOut out;
   float* log_sum;  // [B, H, T]
   Segments segments;
-  SegmentBlocks blocks;
+  int blocks;  // of a segment
   int key_heads, group, queries, width;
   float log2_scale;
   bool packed, packed_out;
@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   using Rows = Tile<T, kStride>;
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
   const int b = blockIdx.y / a.key_heads, key_head = blockIdx.y % a.key_heads;
-  const Segment segment = a.segments.at(b, key_head, a.blocks.segment());
+  const Segment segment = a.segments.at(b, key_head, blockIdx.x / a.blocks);
   if (segment.queries == 0) return;
-  const int first_tile = a.blocks.chunk() * warps;
+  const int first_tile = blockIdx.x % a.blocks * warps;
   T* shared = reinterpret_cast<T*>(shared_memory());
   const Rows queries{shared};
   const auto stage = [&](int tile, int which) {
@@ -138,10 +138,8 @@ __global__ void __launch_bounds__(32 * kMostWarps)
 
 template <class T>
 cudaError_t launch_segments(const ExactKeysShape& s, ExactForwardArguments a, cudaStream_t stream) {
-  const int warps =
-      std::min(kMostWarps, row_tiles(s, std::min<int64_t>(s.queries, kTokensTogether)));
-  a.blocks = {chunks(row_tiles(s, most_first_queries(s)), warps),
-              chunks(row_tiles(s, kTokensTogether), warps)};
+  const int warps = std::min(kMostWarps, row_tiles(s));
+  a.blocks = chunks(row_tiles(s), warps);
   return with_width(s.width, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     const size_t rows = static_cast<size_t>(warps * kRowTile + 4 * kKeyTile);

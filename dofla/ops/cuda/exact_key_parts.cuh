@@ -6,76 +6,86 @@
 
 namespace dofla::cuda {
 
-constexpr int kMostBackwardWarps = 4;
-
 struct ExactBackwardArguments {
   HeadRows q, k, v, g;
   HeadRowsOut grad_q, grad_k, grad_v;
   const float* log_sum;   // [B, H, T]
   const float* e;         // [B, H, T]
-  void *part_k, *part_v;  // [B, rows, D]
+  void *part_k, *part_v;  // [B, rows, part_width]: of every key that a segment sees
+  int32_t* next;          // [B, rows]: the key's position in the segment after, −1 if it has left
+  float* sums_q;          // [B, H, T, part_width], where keys take more than one tile
   Segments segments;
-  SegmentBlocks blocks;
   int64_t rows;                      // of all heads
   int32_t first_row[kMostKeyHeads];  // of every head
-  int key_heads, group, tokens, width;
+  int key_heads, group, tokens, width, part_width;
   float scale;
-  bool packed, packed_q;
+  bool packed, packed_q, packed_keys;
 
-  // Where the part of segment n begins.
+  // Where the part of segment n begins. Until the cache is full every segment sees kTokensTogether
+  // keys more than the one before.
   __device__ int64_t part_row(int b, int key_head, int n) const {
-    const int limit = segments.cache[key_head].limit;
-    const int64_t own =
-        n == 0 ? 0 : limit + (n - 1) * int64_t{limit - segments.block + kTokensTogether};
-    return b * rows + first_row[key_head] + own;
+    const KeyCache& own = segments.cache[key_head];
+    const int until_full = segments_until_full(own, tokens), round = n - until_full;
+    const int64_t head = b * rows + first_row[key_head];
+    if (round < 0) return head + kTokensTogether / 2 * n * (n + 1);
+    return head + rows_until_full(own, tokens) +
+           int64_t{round} * (own.limit - segments.block + kTokensTogether);
+  }
+  __host__ __device__ static int rows_until_full(const KeyCache& own, int tokens) {
+    const int until_full = segments_until_full(own, tokens);
+    const int keys = own.limit < tokens ? own.limit : tokens;
+    return kTokensTogether / 2 * until_full * (until_full - 1) + keys;
   }
 };
 
-// Adds up the parts of a key, which a warp follows from segment to segment.
+constexpr int kSumThreads = 256;
+
 template <class T>
-__global__ void __launch_bounds__(32 * kMostBackwardWarps)
+__device__ __forceinline__ void add_pack(const void* from, int64_t at, Pack<T>& sum) {
+  const Pack<T> more = load_pack(static_cast<const T*>(from) + at);
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i) sum.values[i] += more.values[i];
+}
+
+template <class T>
+__device__ __forceinline__ void write_pack(const Pack<T>& sum, int column, int width, bool packed,
+                                           T* row) {
+  if (packed) {
+    store_pack(sum, row + column);
+  } else {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i)
+      if (column + i < width) row[column + i] = from_float<T>(sum.values[i]);
+  }
+}
+
+// Adds up the parts of a key, which some threads, with 16 bytes each, follow from segment to
+// segment: where it goes on comes with the part, so that a step waits for memory only once.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kSumThreads)
     sum_key_parts(const __grid_constant__ ExactBackwardArguments a) {
-  constexpr int kEach = kWidestHead / 32;
-  const int key = blockIdx.x * kMostBackwardWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (key >= a.tokens) return;
+  constexpr int kPack = Pack<T>::kSize, kEach = kWidth / kPack;
+  const int thread = blockIdx.x * kSumThreads + threadIdx.x;
+  const int key = thread / kEach, column = thread % kEach * kPack;
+  if (key >= a.tokens || column >= a.width) return;
   const int b = blockIdx.y / a.key_heads, head = blockIdx.y % a.key_heads;
-  const int limit = a.segments.cache[head].limit, block = a.segments.block, stay = limit - block;
-  int n = key < limit ? 0 : 1 + (key - limit) / kTokensTogether;
-  int position = key < limit ? key : stay + (key - limit) % kTokensTogether;
-  // The last segment that sees it.
-  const int leaves = a.segments.at(b, head, 0).leaves[key];
-  const int last = leaves == kStays ? a.segments.cache[head].rounds
-                   : leaves == 0    ? 0
-                                    : 1 + (leaves - 1) * block / kTokensTogether;
-  float sum_k[kEach] = {}, sum_v[kEach] = {};
-  while (true) {
-    const int64_t at = (a.part_row(b, head, n) + position) * a.width;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int d = lane + 32 * i;
-      if (d >= a.width) continue;
-      sum_k[i] += to_float(static_cast<const T*>(a.part_k)[at + d]);
-      sum_v[i] += to_float(static_cast<const T*>(a.part_v)[at + d]);
-    }
-    if (n++ >= last) break;
-    // Up to kTokensTogether keys before it have left: it is that much further ahead.
-    const int32_t* kept = a.segments.at(b, head, n).kept;
-    int found = -1;
-    for (int back = 0; back <= kTokensTogether && found < 0; back += 32) {
-      const int candidate = position - back - lane;
-      const bool here = candidate >= 0 && candidate < stay && kept[candidate] == key;
-      const unsigned lanes = __ballot_sync(kWholeWarp, here);
-      if (lanes != 0) found = position - back - (__ffs(static_cast<int>(lanes)) - 1);
-    }
-    position = found;
+  const KeyCache& cache = a.segments.cache[head];
+  const int since_full = key - cache.limit;
+  int n = since_full < 0 ? key / kTokensTogether
+                         : segments_until_full(cache, a.tokens) + since_full / kTokensTogether;
+  int position =
+      since_full < 0 ? key : cache.limit - a.segments.block + since_full % kTokensTogether;
+  Pack<T> sum_k = {}, sum_v = {};
+  while (position >= 0) {
+    const int64_t row = a.part_row(b, head, n++) + position;
+    position = a.next[row];
+    add_pack<T>(a.part_k, row * a.part_width + column, sum_k);
+    add_pack<T>(a.part_v, row * a.part_width + column, sum_v);
   }
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int d = lane + 32 * i;
-    if (d >= a.width) continue;
-    head_of<T>(a.grad_k, b, head)[key * a.grad_k.token_step + d] = from_float<T>(sum_k[i]);
-    head_of<T>(a.grad_v, b, head)[key * a.grad_v.token_step + d] = from_float<T>(sum_v[i]);
-  }
+  write_pack(sum_k, column, a.width, a.packed_keys,
+             head_of<T>(a.grad_k, b, head) + key * a.grad_k.token_step);
+  write_pack(sum_v, column, a.width, a.packed_keys,
+             head_of<T>(a.grad_v, b, head) + key * a.grad_v.token_step);
 }
 
 }  // namespace dofla::cuda

@@ -35,7 +35,6 @@ struct ExactKeysShape {
   // Over all key heads.
   int64_t most_held() const { return most(&KeyCache::limit); }
   int64_t most_times() const { return most(&KeyCache::times); }
-  int64_t most_rounds() const { return most(&KeyCache::rounds); }
   int64_t places() const { return last().first + last().limit; }
   int64_t kept() const { return last().first_kept + last().rounds * (last().limit - block); }
 

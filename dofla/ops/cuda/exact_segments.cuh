@@ -1,7 +1,8 @@
-// The segments that attention to exact keys works in: the queries that come until the cache is
-// full, then kTokensTogether at a time. Those of a segment see the keys that stayed when it began,
-// as long as these are held, and its own, causally and as long as they are held. Keys are called by
-// their position among all of these, oldest first.
+// The segments that attention to exact keys works in: the queries of kTokensTogether tokens, or of
+// fewer where a cache becomes full or the tokens end. Those of a segment see the keys that stayed
+// when it began, as long as these are held, and its own, causally and as long as they are held.
+// Until the cache is full, all keys so far count as a segment's own. Keys are called by their
+// position among all that a segment sees, oldest first.
 #pragma once
 
 #include <algorithm>
@@ -56,6 +57,12 @@ __device__ __forceinline__ void find_positions(const Segment& segment, int first
   }
 }
 
+// How many segments a head has until its cache is full.
+__host__ __device__ inline int segments_until_full(const KeyCache& cache, int tokens) {
+  const int queries = cache.limit - cache.before < tokens ? cache.limit - cache.before : tokens;
+  return (queries + kTokensTogether - 1) / kTokensTogether;
+}
+
 struct Segments {
   KeptKeys keys;
   int64_t kept_row;  // Σ rounds (K − block)
@@ -65,23 +72,24 @@ struct Segments {
   // One without queries where a head has none so late.
   __device__ Segment at(int b, int key_head, int n) const {
     const KeyCache& own = cache[key_head];
-    const int all = own.before + tokens, stay = own.limit - block;
-    if (n > own.rounds) return {};
+    const int until_full = segments_until_full(own, tokens), round = n - until_full;
+    if (round >= own.rounds) return {};
     const int32_t* leaves = keys.leaves + (int64_t{b} * key_heads + key_head) * key_rows;
-    if (n == 0) {
-      const int full = min(own.limit, all);
-      return {nullptr, leaves, 0, 0, full, 0, full - own.before, 0, block_shift};
+    if (round < 0) {
+      const int first = n * kTokensTogether;
+      const int queries = min(kTokensTogether, min(own.limit - own.before, tokens) - first);
+      return {nullptr, leaves, 0, 0, own.before + first + queries, first, queries, 0, block_shift};
     }
-    const int first = own.limit + (n - 1) * kTokensTogether;
-    const int count = min(kTokensTogether, all - first);
-    return {keys.kept + b * kept_row + own.first_kept + int64_t{n - 1} * stay,
+    const int stay = own.limit - block, first = own.limit + round * kTokensTogether;
+    const int count = min(kTokensTogether, own.before + tokens - first);
+    return {keys.kept + b * kept_row + own.first_kept + int64_t{round} * stay,
             leaves,
             stay,
             first,
             count,
             first - own.before,
             count,
-            1 + (n - 1) * kTokensTogether / block,
+            1 + (round * kTokensTogether >> block_shift),
             block_shift};
   }
 };
@@ -110,38 +118,25 @@ inline bool valid(const ExactKeysShape& s) {
   return true;
 }
 
-// The most queries that the first segment of a head has.
-inline int64_t most_first_queries(const ExactKeysShape& s) {
-  int64_t most = 0;
-  for (int64_t h = 0; h < s.key_heads; ++h)
-    most =
-        std::max<int64_t>(most, std::min<int64_t>(s.cache[h].limit - s.cache[h].before, s.queries));
-  return most;
-}
-
-// The blocks of a head: some for the first segment, which may be long, and some for each other.
-struct SegmentBlocks {
-  int first, others;
-
-  __device__ int segment() const {
-    const int x = blockIdx.x;
-    return x < first ? 0 : 1 + (x - first) / others;
-  }
-  __device__ int chunk() const {
-    const int x = blockIdx.x;
-    return x < first ? x : (x - first) % others;
-  }
-};
-
 inline int chunks(int64_t all, int64_t each) {
   return static_cast<int>((all + each - 1) / each);
 }
-// Row tiles of so many queries of a group.
-inline int row_tiles(const ExactKeysShape& s, int64_t queries) {
-  return static_cast<int>(s.heads / s.key_heads) * chunks(queries, kRowTile);
+
+inline int most_segments(const ExactKeysShape& s) {
+  int most = 0;
+  for (int64_t h = 0; h < s.key_heads; ++h)
+    most = std::max(
+        most, segments_until_full(s.cache[h], static_cast<int>(s.queries)) + s.cache[h].rounds);
+  return most;
 }
-inline dim3 grid_of(const ExactKeysShape& s, const SegmentBlocks& blocks) {
-  return dim3(static_cast<unsigned>(blocks.first + s.most_rounds() * blocks.others),
+// Row tiles that the queries of a segment and a group have at most.
+inline int row_tiles(const ExactKeysShape& s) {
+  return static_cast<int>(s.heads / s.key_heads) *
+         chunks(std::min<int64_t>(s.queries, kTokensTogether), kRowTile);
+}
+// So many blocks for each segment of each key head.
+inline dim3 grid_of(const ExactKeysShape& s, int each) {
+  return dim3(static_cast<unsigned>(most_segments(s) * each),
               static_cast<unsigned>(s.batch * s.key_heads));
 }
 

@@ -28,6 +28,10 @@ std::vector<CacheCase> whole_sequences() {
   all.push_back({1, 1, 2, 300, 0, 64, {.keys = 100, .sinks = 4, .recent = 8, .block = 64}});
   all.push_back({1, 1, 12, 80, 0, 20, small});
   all.push_back({1, 1, 1, 90, 0, 64, {.keys = 9, .sinks = 1, .recent = 2, .block = 1}});
+  // As students have them: what a segment sees fits one tile of the gradients, or just not.
+  for (const int64_t keys : {64, 72, 80})
+    all.push_back({1, 2, 1, 270, 0, 64, {.keys = keys, .sinks = 4, .block = 8}});
+  all.push_back({1, 2, 4, 270, 0, 32, {.keys = 200, .sinks = 4, .block = 8}});
   // Keys that fill the shared memory, or in float32 do not fit it.
   all.push_back({1, 1, 8, 700, 0, 64, {.keys = 516, .sinks = 4, .recent = 8, .block = 64}});
   all.push_back({1, 1, 2, 600, 0, 128, {.keys = 516, .sinks = 4, .recent = 8, .block = 16}});
