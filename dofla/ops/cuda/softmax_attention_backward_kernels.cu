@@ -1,7 +1,9 @@
 // With P the probabilities, g the gradient of the output and e_i = g_i·out_i, a logit's gradient is
 // P_ij (g_i·v_j − e_i). One kernel, two roles: a block owns a tile of keys and sums dk and dv over
 // the queries that see them, or owns a tile of queries and sums dq over the keys that it sees.
-// Computing P twice is the price of sums in a fixed order.
+// Computing P twice is the price of sums in a fixed order. Where there are warpgroup products, most
+// of bf16 has a kernel of its own (softmax_attention_warpgroup_backward_kernels.cu).
+#include <algorithm>
 #include <cmath>
 
 #include "dofla/ops/cuda/attention_parts.h"
@@ -9,6 +11,7 @@
 #include "dofla/ops/cuda/head_rows.cuh"
 #include "dofla/ops/cuda/launch.cuh"
 #include "dofla/ops/cuda/softmax_attention_kernels.h"
+#include "dofla/ops/cuda/softmax_attention_warpgroup_backward.h"
 
 namespace dofla::cuda {
 namespace {
@@ -189,10 +192,24 @@ cudaError_t launch_roles(const SoftmaxAttentionShape& s, const BackwardArguments
   });
 }
 
+bool shape_suits_warpgroups(const SoftmaxAttentionShape& s) {
+  return s.element == Element::kBF16 && s.queries >= 64 && s.width > 32 && s.width <= 64 &&
+         s.width % 8 == 0 && warpgroups_available();
+}
+
+bool rows_suit_warpgroups(const SoftmaxAttentionShape& s, const SoftmaxBackwardRows& rows,
+                          const SoftmaxAttentionGradientsOut& gradients) {
+  const auto suit = [&](const auto&... all) { return (in_packs(all, s.element, s.width) && ...); };
+  return suit(rows.q, rows.k, rows.v, rows.out, rows.grad_out) &&
+         suit(gradients.q, gradients.k, gradients.v);
+}
+
 }  // namespace
 
 int64_t softmax_attention_backward_workspace_bytes(const SoftmaxAttentionShape& s) {
-  return s.batch * s.heads * s.queries * 4;
+  const int64_t e_bytes = s.batch * s.heads * s.queries * 4;
+  return shape_suits_warpgroups(s) ? std::max(e_bytes, warpgroup_backward_workspace_bytes(s))
+                                   : e_bytes;
 }
 
 cudaError_t launch_softmax_attention_backward(const SoftmaxAttentionShape& s, const HeadRows& q,
@@ -203,6 +220,9 @@ cudaError_t launch_softmax_attention_backward(const SoftmaxAttentionShape& s, co
                                               void* workspace, cudaStream_t stream) {
   if (s.key_heads < 1 || s.heads % s.key_heads != 0 || s.queries > s.keys)
     return cudaErrorInvalidValue;
+  const SoftmaxBackwardRows rows = {q, k, v, out, grad_out};
+  if (shape_suits_warpgroups(s) && rows_suit_warpgroups(s, rows, gradients))
+    return launch_warpgroup_backward(s, rows, log_sum, gradients, workspace, stream);
   float* e = static_cast<float*>(workspace);
   const cudaError_t status = launch_row_dots(
       {s.element, s.batch, s.heads, s.heads, s.queries, s.width}, grad_out, out, e, stream);

@@ -23,9 +23,6 @@ struct SoftmaxForwardArguments {
   float* part_logs;  // [B, H·splits, T]
 };
 
-// Whether the GPU has warpgroup products and this build has code for them.
-bool warpgroups_available();
-
 // The forward in bf16 by warpgroups, for rows in packs of 16 bytes.
 cudaError_t launch_warpgroup_forward(const SoftmaxForwardArguments& a, cudaStream_t stream);
 constexpr int kWarpgroupQueryTile = 128, kWarpgroupKeyTile = 64;

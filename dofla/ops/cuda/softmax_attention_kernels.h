@@ -17,6 +17,9 @@ struct SoftmaxAttentionShape {
   int64_t width;          // D <= kWidestHead
 };
 
+// Whether the GPU has warpgroup products and this build has code for them.
+bool warpgroups_available();
+
 // 0 except for few queries and many keys, where the keys of a head are shared out among blocks.
 int64_t softmax_attention_workspace_bytes(const SoftmaxAttentionShape& shape);
 

@@ -42,6 +42,39 @@ __device__ __forceinline__ void warpgroup_multiply(float (&sums)[kCount][4], int
         "n"(static_cast<int>(kTransposed)));
 }
 
+// The same for half as many columns: sums [64, 32] (+)= a [64, 16] · b [16, 32], b stored [n, k].
+__device__ __forceinline__ void warpgroup_multiply_32(float (&sums)[4][4], const uint32_t (&a)[4],
+                                                      uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, add, 1, 1, 0;\n}"
+      : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]),
+        "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]),
+        "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]),
+        "+f"(sums[3][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
+// Puts a fragment where load_matrices_transposed would find it.
+__device__ __forceinline__ void store_matrices_transposed(const uint32_t (&from)[4], uint32_t row) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
+// Changes how many registers every thread of this warpgroup has: a multiple of 8. Those that one
+// gives up others can take, who wait for them.
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
 // Makes this thread's ordinary writes to shared memory visible to warpgroup products; after a
 // barrier, those of all threads.
 __device__ __forceinline__ void show_to_warpgroups() {
