@@ -123,20 +123,17 @@ Tensor block_backward(const Block& block, const BlockTape& tape, const Tensor& g
     return trained == nullptr ? Tensor() : normalise(norm_of(config, norm), x);
   };
   const NormWeights& mlp_norm = block.weights.mlp_norm;
-  Tensor grad_middle = normalise_backward(
+  const Tensor grad_middle = normalise_backward(
       config, mlp_norm, tape.middle,
       feed_forward_backward(block, tape, normal(mlp_norm, tape.middle, rest), grad_y, rest),
+      grad_y,  // of the residual around the MLP
       part_of(rest, &LayerWeights::mlp_norm));
-  add(grad_middle, grad_y);  // the MLP and the residual around it
   const NormWeights& attention_norm = block.weights.attention_norm;
   const Tensor& grad_attended = config.parallel_residual ? grad_y : grad_middle;
-  Tensor grad_x =
-      normalise_backward(config, attention_norm, tape.x,
-                         attend_backward(block, tape, normal(attention_norm, tape.x, attention),
-                                         grad_attended, attention, features),
-                         part_of(rest, &LayerWeights::attention_norm));
-  add(grad_x, grad_middle);
-  return grad_x;
+  return normalise_backward(config, attention_norm, tape.x,
+                            attend_backward(block, tape, normal(attention_norm, tape.x, attention),
+                                            grad_attended, attention, features),
+                            grad_middle, part_of(rest, &LayerWeights::attention_norm));
 }
 
 }  // namespace dofla

@@ -1,5 +1,6 @@
 #include "dofla/model/gradients.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
@@ -15,9 +16,33 @@ void append_features(size_t layer, const T& features, NamedTensors& named) {
     if (part->defined()) named.emplace_back(feature_name(layer, part_name), *part);
 }
 
-Tensor zeros_like(const Tensor& tensor) {
-  return Tensor::zeros(tensor.shape(), DType::kF32, tensor.device());
-}
+// Tensors of a model are handed out one after another from a single piece of memory, which is
+// cleared at once. Each begins at a multiple of 256 bytes, as memory of its own would, and takes
+// some where it has no elements, so that addresses tell tensors apart.
+class Parts {
+ public:
+  explicit Parts(const NamedTensors& all) {
+    int64_t total = 0;
+    for (const auto& [name, tensor] : all) total += space_of(tensor);
+    if (total > 0) memory_ = Tensor::zeros({total}, DType::kF32, all.front().second.device());
+  }
+
+  Tensor like(const Tensor& tensor) {
+    const int64_t begin = taken_;
+    taken_ += space_of(tensor);
+    return memory_.slice(begin, begin + tensor.count()).reshape(tensor.shape());
+  }
+  const Tensor& memory() const { return memory_; }
+
+ private:
+  static int64_t space_of(const Tensor& tensor) {
+    constexpr int64_t kStep = 64;
+    return (std::max<int64_t>(tensor.count(), 1) + kStep - 1) / kStep * kStep;
+  }
+
+  Tensor memory_;
+  int64_t taken_ = 0;
+};
 
 }  // namespace
 
@@ -63,12 +88,11 @@ NamedTensors named_features(size_t layer, const Features& features) {
 }
 
 void Gradients::clear() {
-  for (auto& [name, tensor] : parameters(*this)) {
-    if (tensor.device().is_cuda())
-      zero_bytes(tensor.device(), tensor.mutable_raw(), tensor.bytes());
-    else
-      std::memset(tensor.mutable_raw(), 0, static_cast<size_t>(tensor.bytes()));
-  }
+  if (!memory.defined()) return;
+  if (memory.device().is_cuda())
+    zero_bytes(memory.device(), memory.mutable_raw(), memory.bytes());
+  else
+    std::memset(memory.mutable_raw(), 0, static_cast<size_t>(memory.bytes()));
 }
 
 Linear* Gradients::head() {
@@ -98,10 +122,12 @@ std::unordered_set<const void*> trained_memory(const Weights& weights, Trained w
 
 Gradients new_gradients(const Transformer& model, Trained what) {
   Gradients gradients;
+  Parts parts(parameters(model, what));
+  gradients.memory = parts.memory();
   if (what.weights || what.attention) {
     const auto trained = trained_memory(model.weights(), what);
     gradients.weights = transform(model.weights(), [&](const Tensor& tensor) {
-      return trained.contains(tensor.raw()) ? zeros_like(tensor) : Tensor();
+      return trained.contains(tensor.raw()) ? parts.like(tensor) : Tensor();
     });
     std::erase_if(gradients.weights->parameters,
                   [](const auto& named) { return !named.second.defined(); });
@@ -113,7 +139,7 @@ Gradients new_gradients(const Transformer& model, Trained what) {
     const auto from = feature_parts(*features);
     const auto to = feature_parts(layer);
     for (size_t part = 0; part < from.size(); ++part)
-      if (from[part].second->defined()) *to[part].second = zeros_like(*from[part].second);
+      if (from[part].second->defined()) *to[part].second = parts.like(*from[part].second);
   }
   return gradients;
 }

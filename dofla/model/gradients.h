@@ -26,6 +26,7 @@ struct Trained {
 struct Gradients {
   std::optional<Weights> weights;          // laid out like the model's own; frozen ones undefined
   std::vector<FeatureGradients> features;  // one a layer, or none at all
+  Tensor memory;                           // [N], of which all these are parts
   // A backward calls it after each layer, from the last to the first. Set for the last backward of
   // several, it says whose gradients are complete; may be empty.
   std::function<void(int64_t layer)> finished = {};

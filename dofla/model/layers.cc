@@ -10,12 +10,12 @@ Dense::Norm norm_of(const ModelConfig& config, const NormWeights& norm) {
 }
 
 Tensor normalise_backward(const ModelConfig& config, const NormWeights& norm, const Tensor& x,
-                          const Tensor& grad, NormWeights* gradient) {
+                          const Tensor& grad, const Tensor& past, NormWeights* gradient) {
   Tensor* weight = gradient == nullptr ? nullptr : &gradient->weight;
   if (config.norm == Norm::kRms)
-    return rms_norm_backward(x, norm.weight, config.norm_epsilon, grad, weight);
+    return rms_norm_backward(x, norm.weight, config.norm_epsilon, grad, weight, past);
   Tensor* bias = gradient == nullptr ? nullptr : &gradient->bias;
-  return layer_norm_backward(x, norm.weight, config.norm_epsilon, grad, weight, bias);
+  return layer_norm_backward(x, norm.weight, config.norm_epsilon, grad, weight, bias, past);
 }
 
 Tensor activated_product_backward(Activation activation, const Tensor& grad_y, const Linear& linear,

@@ -25,7 +25,7 @@ void Transformer::backward(const Tape& tape, const Tensor& grad_hidden,
   Weights* weights = gradients.weights ? &*gradients.weights : nullptr;
   const bool norm = weights != nullptr && weights->final_norm.weight.defined();
   Tensor grad = normalise_backward(config_, weights_.final_norm, tape.last,
-                                   grad_hidden.reshape({batch * tokens, config_.width}),
+                                   grad_hidden.reshape({batch * tokens, config_.width}), Tensor(),
                                    norm ? &weights->final_norm : nullptr);
   for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const auto i = static_cast<size_t>(layer);

@@ -14,7 +14,7 @@ constexpr double kForwardShare = 0.68;
 constexpr double kFeatureLossShare = 0.08;  // softmax
 constexpr double kDirectShare = 0.51;       // gradients of features, not of weights
 constexpr double kBackwardShare = 0.41;     // gradients of everything
-constexpr double kAdamRate = 31e9;          // parameters a second, bound by memory and launches
+constexpr double kAdamRate = 105e9;         // parameters a second, bound by memory
 
 // Tokens whose gradients a GPU computes at once: part_tokens_for().
 constexpr double kPartTokens = 16384;

@@ -179,6 +179,31 @@ TEST_P(FixtureGradients, AddUpUntilTheyAreCleared) {
     EXPECT_EQ(test::largest(tensor), 0) << name;
 }
 
+// Also what has no elements: by its address a gradient's layer is found.
+TEST_P(FixtureGradients, LieOneAfterAnotherInOneMemory) {
+  for (const Trained what : {kEverything, Trained{.attention = true}, Trained{.features = true}}) {
+    const Transformer linear = linear_model();
+    const Gradients gradients = new_gradients(linear, what);
+    const auto begin = reinterpret_cast<uintptr_t>(gradients.memory.raw());
+    std::vector<std::pair<uintptr_t, uintptr_t>> parts;
+    for (const auto& [name, tensor] : parameters(gradients)) {
+      const auto at = reinterpret_cast<uintptr_t>(tensor.raw());
+      EXPECT_EQ((at - begin) % 256, 0u) << name;
+      parts.emplace_back(at, at + static_cast<uintptr_t>(tensor.bytes()));
+    }
+    std::ranges::sort(parts);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const uintptr_t next = i + 1 < parts.size()
+                                 ? parts[i + 1].first
+                                 : begin + static_cast<uintptr_t>(gradients.memory.bytes());
+      EXPECT_LE(parts[i].second, next);
+      EXPECT_LT(next - parts[i].second, 512u);
+      if (i > 0) EXPECT_GT(parts[i].first, parts[i - 1].first);
+    }
+    EXPECT_EQ(parts.front().first, begin);
+  }
+}
+
 TEST_P(FixtureGradients, ATapeTakesWholeSequencesOnly) {
   Tape tape;
   DecodeState state = model.new_state();

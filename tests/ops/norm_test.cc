@@ -92,6 +92,22 @@ TEST(NormBackward, AddsToTheGradientsOfWeightAndBias) {
   }
 }
 
+TEST(NormBackward, AddsToWhatComesPastTheNorm) {
+  const NormCase c(9, 19, true);
+  const Tensor x = to_tensor(c.x, {9, 19}), weight = to_tensor(c.weight, {19});
+  const Tensor grad = to_tensor(c.grad, {9, 19}), past = weight.repeat(9).reshape({9, 19});
+  for (const bool centered : {true, false}) {
+    const auto backward = [&](const Tensor& addend) {
+      return centered ? layer_norm_backward(x, weight, c.epsilon, grad, nullptr, nullptr, addend)
+                      : rms_norm_backward(x, weight, c.epsilon, grad, nullptr, addend);
+    };
+    Tensor expected = backward(Tensor());
+    for (int64_t i = 0; i < expected.count(); ++i)
+      expected.data<float>()[i] += past.data<float>()[i];
+    EXPECT_TRUE(test::same_bits(backward(past), expected));
+  }
+}
+
 TEST(NormBackward, RefusesShapesThatDoNotFit) {
   const Tensor x = Tensor::zeros({4, 8}), weight = Tensor::zeros({8});
   Tensor small = Tensor::zeros({7});
@@ -100,6 +116,7 @@ TEST(NormBackward, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(layer_norm_backward(x, weight, 1e-5, x, &small, nullptr), std::invalid_argument);
   EXPECT_THROW(layer_norm_backward(x, weight, 1e-5, x, nullptr, &small), std::invalid_argument);
   EXPECT_THROW(rms_norm_backward(x, small, 1e-5, x, nullptr), std::invalid_argument);
+  EXPECT_THROW(rms_norm_backward(x, weight, 1e-5, x, nullptr, small), std::invalid_argument);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // With u = (x − mean) · scale the normalised row and h = grad_y · weight,
-//   grad_x = scale · (h − mean(h) − u · mean(h u)),
+//   grad_x = addend + scale · (h − mean(h) − u · mean(h u)),
 // where RMS norms have no mean to subtract, neither from x nor from h.
 #include <algorithm>
 #include <cmath>
@@ -28,10 +28,10 @@ HWY_INLINE float dot_product(const float* x, const float* y, int64_t n) {
   return lanes_sum(fold(n, hn::Zero(Floats()), 0.0f, step, x, y));
 }
 
-// `unit` is a workspace of one row.
-void NormBackwardRow(const float* x, const float* weight, const float* grad_y, bool centered,
-                     double epsilon, int64_t n, float* unit, float* grad_x, float* grad_weight,
-                     float* grad_bias) {
+// `unit` is a workspace of one row. addend, grad_weight and grad_bias may be null.
+void NormBackwardRow(const float* x, const float* weight, const float* grad_y, const float* addend,
+                     bool centered, double epsilon, int64_t n, float* unit, float* grad_x,
+                     float* grad_weight, float* grad_bias) {
   const float count = static_cast<float>(n);
   const Vector mean = hn::Set(Floats(), centered ? sum(x, n) / count : 0.0f);
   map(
@@ -57,6 +57,9 @@ void NormBackwardRow(const float* x, const float* weight, const float* grad_y, b
         return hn::Mul(scale, hn::NegMulAdd(u, mean_hu, hn::Sub(h, mean_h)));
       },
       fixed(grad_x), fixed(unit));
+  if (addend != nullptr)
+    map(
+        n, grad_x, [](Vector g, Vector a) { return hn::Add(g, a); }, fixed(grad_x), addend);
 }
 
 }  // namespace dofla::cpu::HWY_NAMESPACE
@@ -73,13 +76,15 @@ constexpr int64_t kBlockRows = 64;
 // Every block of rows leaves its own sums for weight and bias; they are added in order, whichever
 // thread computed them.
 void norm_backward(const Tensor& x, const Tensor& weight, bool centered, double epsilon,
-                   const Tensor& grad_y, Tensor& grad_x, Tensor* grad_weight, Tensor* grad_bias) {
+                   const Tensor& grad_y, const Tensor& addend, Tensor& grad_x, Tensor* grad_weight,
+                   Tensor* grad_bias) {
   const int64_t width = x.size(-1), rows = x.count() / width;
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
   const auto zeros_for = [&](const Tensor* wanted) {
     return std::vector<float>(static_cast<size_t>(wanted == nullptr ? 0 : blocks * width), 0.0f);
   };
   std::vector<float> weight_sums = zeros_for(grad_weight), bias_sums = zeros_for(grad_bias);
+  const float* added = addend.defined() ? addend.data<float>() : nullptr;
   float* to = grad_x.data<float>();
   parallel_for(blocks, [&](int64_t block) {
     thread_local std::vector<float> unit;
@@ -88,8 +93,9 @@ void norm_backward(const Tensor& x, const Tensor& weight, bool centered, double 
     float* of_bias = grad_bias == nullptr ? nullptr : bias_sums.data() + block * width;
     for (int64_t r = block * kBlockRows; r < std::min(rows, (block + 1) * kBlockRows); ++r)
       HWY_DYNAMIC_DISPATCH(NormBackwardRow)
-    (x.data<float>() + r * width, weight.data<float>(), grad_y.data<float>() + r * width, centered,
-     epsilon, width, unit.data(), to + r * width, of_weight, of_bias);
+    (x.data<float>() + r * width, weight.data<float>(), grad_y.data<float>() + r * width,
+     added == nullptr ? nullptr : added + r * width, centered, epsilon, width, unit.data(),
+     to + r * width, of_weight, of_bias);
   });
   for (int64_t block = 0; block < blocks; ++block) {
     if (grad_weight != nullptr)
@@ -100,14 +106,14 @@ void norm_backward(const Tensor& x, const Tensor& weight, bool centered, double 
 }
 
 void layer_norm_backward(const Tensor& x, const Tensor& weight, double epsilon,
-                         const Tensor& grad_y, Tensor& grad_x, Tensor* grad_weight,
-                         Tensor* grad_bias) {
-  norm_backward(x, weight, true, epsilon, grad_y, grad_x, grad_weight, grad_bias);
+                         const Tensor& grad_y, const Tensor& addend, Tensor& grad_x,
+                         Tensor* grad_weight, Tensor* grad_bias) {
+  norm_backward(x, weight, true, epsilon, grad_y, addend, grad_x, grad_weight, grad_bias);
 }
 
 void rms_norm_backward(const Tensor& x, const Tensor& weight, double epsilon, const Tensor& grad_y,
-                       Tensor& grad_x, Tensor* grad_weight) {
-  norm_backward(x, weight, false, epsilon, grad_y, grad_x, grad_weight, nullptr);
+                       const Tensor& addend, Tensor& grad_x, Tensor* grad_weight) {
+  norm_backward(x, weight, false, epsilon, grad_y, addend, grad_x, grad_weight, nullptr);
 }
 
 }  // namespace

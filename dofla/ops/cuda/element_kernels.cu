@@ -99,29 +99,6 @@ __device__ float rounded(float x) {
   return to_float(from_float<T>(x));
 }
 
-// What stands at element i, in a pack or alone.
-template <int kCount, class T>
-__device__ void load_some(const T* from, float (&x)[kCount]) {
-  if constexpr (kCount == 1) {
-    x[0] = to_float(*from);
-  } else {
-    const Pack<T> pack = load_pack(from);
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) x[j] = pack.values[j];
-  }
-}
-template <int kCount, class T>
-__device__ void store_some(const float (&x)[kCount], T* to) {
-  if constexpr (kCount == 1) {
-    *to = from_float<T>(x[0]);
-  } else {
-    Pack<T> pack;
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) pack.values[j] = x[j];
-    store_pack(pack, to);
-  }
-}
-
 // Calls work(its first element, how many) for what is this thread's, as update_elements has it.
 template <class T, class Work>
 __device__ void for_own_elements(int64_t count, int64_t packs, const Work& work) {

@@ -1,7 +1,7 @@
 #include "dofla/ops/matmul.h"
 
+#include "dofla/ops/cuda/column_sum_kernels.h"
 #include "dofla/ops/cuda/logit_panels.h"
-#include "dofla/ops/cuda/norm_kernels.h"
 
 namespace dofla::cuda {
 namespace {
@@ -49,6 +49,20 @@ void matmul_gelu_tanh_backward(const Tensor& grad_y, const Linear& back, const T
           grad);
 }
 
+// sums[n] += Σ_rows grad_y[r, n]
+void add_column_sums(const Tensor& grad_y, Tensor& sums) {
+  const Element element = element_of(grad_y);
+  const int64_t columns = sums.count(), rows = grad_y.count() / columns;
+  const int64_t blocks = column_sum_blocks(element, rows, columns);
+  Tensor of_blocks({blocks, columns}, DType::kF32, grad_y.device());
+  cuda_check(launch_column_sums(element, grad_y.raw(), rows, columns, mutable_floats(of_blocks),
+                                stream_of(grad_y)),
+             "bias gradient");
+  cuda_check(launch_add_sums(floats(of_blocks), blocks, columns, mutable_floats(sums), nullptr,
+                             stream_of(grad_y)),
+             "bias gradient");
+}
+
 void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient) {
   const int64_t rows = x.size(0), inputs = gradient.inputs(), outputs = gradient.outputs();
   Matrix from = rows_of(x), to = rows_of(grad_y);
@@ -58,10 +72,7 @@ void add_weight_gradient(const Tensor& x, const Tensor& grad_y, Linear& gradient
   gemm(x.device().context(), {.beta = 1}, gradient.input_major ? inputs : outputs,
        gradient.input_major ? outputs : inputs, rows, left, right, gradient.weight.mutable_raw(),
        Element::kF32, gradient.weight.size(1));
-  if (gradient.bias.defined())
-    cuda_check(launch_add_column_sums(element_of(grad_y), grad_y.raw(), rows, outputs,
-                                      mutable_floats(gradient.bias), stream_of(x)),
-               "bias gradient");
+  if (gradient.bias.defined()) add_column_sums(grad_y, gradient.bias);
 }
 
 }  // namespace

@@ -48,21 +48,13 @@ struct NearRow {
       }
     });
   }
-  // x_i = f(x_i, y_i)
+  // Σ f(x_i), the same in every lane.
   template <class F>
-  __device__ void combine(const NearRow& y, int64_t width, const F& f) {
-    for_each(width, [&](float(&x)[kSize], int64_t, int i) {
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) x[j] = f(x[j], y.packs[i].values[j]);
-    });
-  }
-  // Σ f(x_i, y_i), the same in every lane.
-  template <class F>
-  __device__ float sum(const NearRow& y, int64_t width, const F& f) {
+  __device__ float sum(int64_t width, const F& f) {
     float total = 0;
-    for_each(width, [&](float(&x)[kSize], int64_t, int i) {
+    for_each(width, [&](float(&x)[kSize], int64_t, int) {
 #pragma unroll
-      for (int j = 0; j < kSize; ++j) total += f(x[j], y.packs[i].values[j]);
+      for (int j = 0; j < kSize; ++j) total += f(x[j]);
     });
     return warp_sum(total);
   }
@@ -93,21 +85,17 @@ struct FarRow {
     });
   }
   template <class F>
-  __device__ void combine(const FarRow& y, int64_t width, const F& f) {
-    for_each(width, [&](int64_t i) { values[i] = f(values[i], y.values[i]); });
-  }
-  template <class F>
-  __device__ float sum(const FarRow& y, int64_t width, const F& f) const {
+  __device__ float sum(int64_t width, const F& f) const {
     float total = 0;
-    for_each(width, [&](int64_t i) { total += f(values[i], y.values[i]); });
+    for_each(width, [&](int64_t i) { total += f(values[i]); });
     return warp_sum(total);
   }
 };
 
-// The shared memory of this warp's row number `which`, where its kind of row needs any.
-__device__ float* shared_row(int64_t width, int which, int rows) {
+// The shared memory of this warp's row, where its kind of row needs any.
+__device__ float* shared_row(int64_t width) {
   extern __shared__ float shared[];
-  return shared + (threadIdx.x / 32 * rows + which) * width;
+  return shared + threadIdx.x / 32 * width;
 }
 
 struct RowStatistics {
@@ -117,10 +105,8 @@ struct RowStatistics {
 template <class Row>
 __device__ RowStatistics statistics(Row& row, const NormArguments& a) {
   const float share = 1 / static_cast<float>(a.width);
-  const float mean =
-      a.centre ? share * row.sum(row, a.width, [](float x, float) { return x; }) : 0.0f;
-  const float square =
-      share * row.sum(row, a.width, [&](float x, float) { return (x - mean) * (x - mean); });
+  const float mean = a.centre ? share * row.sum(a.width, [](float x) { return x; }) : 0.0f;
+  const float square = share * row.sum(a.width, [&](float x) { return (x - mean) * (x - mean); });
   return {mean, rsqrtf(square + a.epsilon)};
 }
 
@@ -128,39 +114,12 @@ template <class T, class Row>
 __global__ void norm_rows(NormArguments a, const float* __restrict__ bias, T* __restrict__ y) {
   const int64_t r = blockIdx.x * int64_t{blockDim.x / 32} + threadIdx.x / 32;
   if (r >= a.rows) return;
-  Row row(shared_row(a.width, 0, 1));
+  Row row(shared_row(a.width));
   row.load(static_cast<const T*>(a.x) + r * a.width, a.width);
   const RowStatistics s = statistics(row, a);
   row.update(a.weight, bias, a.width,
              [&](float x, float w, float b) { return fmaf((x - s.mean) * s.scale, w, b); });
   row.store(y + r * a.width, a.width);
-}
-
-// With x̂ the normalised row and g = grad_y · weight,
-//   grad_x = scale · (g − mean(g) − x̂ · mean(g x̂)), without mean(g) for an RMS norm.
-template <class T, class Row>
-__global__ void norm_rows_backward(NormArguments a, const T* __restrict__ grad_y,
-                                   T* __restrict__ grad_x, float* __restrict__ row_statistics) {
-  const int64_t r = blockIdx.x * int64_t{blockDim.x / 32} + threadIdx.x / 32;
-  if (r >= a.rows) return;
-  Row row(shared_row(a.width, 0, 2)), gradient(shared_row(a.width, 1, 2));
-  row.load(static_cast<const T*>(a.x) + r * a.width, a.width);
-  gradient.load(grad_y + r * a.width, a.width);
-  const RowStatistics s = statistics(row, a);
-  if (threadIdx.x % 32 == 0) {
-    row_statistics[2 * r] = s.mean;
-    row_statistics[2 * r + 1] = s.scale;
-  }
-  row.combine(row, a.width, [&](float x, float) { return (x - s.mean) * s.scale; });
-  gradient.update(a.weight, nullptr, a.width, [](float g, float w, float) { return g * w; });
-  const float share = 1 / static_cast<float>(a.width);
-  const float mean_g =
-      a.centre ? share * gradient.sum(gradient, a.width, [](float g, float) { return g; }) : 0.0f;
-  const float along =
-      share * gradient.sum(row, a.width, [](float g, float unit) { return g * unit; });
-  gradient.combine(row, a.width,
-                   [&](float g, float unit) { return s.scale * (g - mean_g - unit * along); });
-  gradient.store(grad_x + r * a.width, a.width);
 }
 
 template <class Row>
@@ -182,18 +141,6 @@ void with_row(int64_t width, bool aligned, const Go& go) {
     go(KindOfRow<NearRow<T, 16>>{});
 }
 
-// A warp a row of the arguments, with `rows_of_warp` rows to keep.
-template <class Row, class Kernel, class... Arguments>
-void launch_rows(Kernel kernel, const NormArguments& a, int rows_of_warp, cudaStream_t stream,
-                 const Arguments&... arguments) {
-  constexpr int64_t kMostShared = 48 * 1024;  // unless one warp needs more
-  const int64_t bytes = Row::kSharedBytes * a.width * rows_of_warp;
-  int warps = kWarps;
-  while (warps > 1 && warps * bytes > kMostShared) warps /= 2;
-  launch(kernel, dim3(blocks_for(a.rows, warps)), 32 * warps, static_cast<size_t>(warps * bytes),
-         stream, a, arguments...);
-}
-
 }  // namespace
 
 cudaError_t launch_norm(const NormArguments& arguments, const float* bias, void* y,
@@ -204,21 +151,12 @@ cudaError_t launch_norm(const NormArguments& arguments, const float* bias, void*
         aligned_to_packs(arguments.x, y) && aligned_to_packs(arguments.weight, bias);
     with_row<T>(arguments.width, aligned, [&](auto kind) {
       using Row = typename decltype(kind)::Type;
-      launch_rows<Row>(norm_rows<T, Row>, arguments, 1, stream, bias, static_cast<T*>(y));
-    });
-  });
-}
-
-cudaError_t launch_norm_backward(const NormArguments& arguments, const void* grad_y, void* grad_x,
-                                 float* statistics, cudaStream_t stream) {
-  return with_type(arguments.element, [&](auto zero) {
-    using T = decltype(zero);
-    const bool aligned =
-        aligned_to_packs(arguments.x, grad_y, grad_x) && aligned_to_packs(arguments.weight);
-    with_row<T>(arguments.width, aligned, [&](auto kind) {
-      using Row = typename decltype(kind)::Type;
-      launch_rows<Row>(norm_rows_backward<T, Row>, arguments, 2, stream,
-                       static_cast<const T*>(grad_y), static_cast<T*>(grad_x), statistics);
+      constexpr int64_t kMostShared = 48 * 1024;  // unless one warp needs more
+      const int64_t bytes = Row::kSharedBytes * arguments.width;
+      int warps = kWarps;
+      while (warps > 1 && warps * bytes > kMostShared) warps /= 2;
+      launch(norm_rows<T, Row>, dim3(blocks_for(arguments.rows, warps)), 32 * warps,
+             static_cast<size_t>(warps * bytes), stream, arguments, bias, static_cast<T*>(y));
     });
   });
 }

@@ -17,17 +17,18 @@ struct NormArguments {
 
 cudaError_t launch_norm(const NormArguments& arguments, const float* bias, void* y,
                         cudaStream_t stream);
-// Gradients: grad_x, and into `statistics` [rows, 2] each row's mean and scale for the following.
-cudaError_t launch_norm_backward(const NormArguments& arguments, const void* grad_y, void* grad_x,
-                                 float* statistics, cudaStream_t stream);
-// grad_weight += Σ_rows grad_y · (x − mean) · scale, grad_bias += Σ_rows grad_y; either may be
-// null.
-cudaError_t launch_norm_weight_backward(const NormArguments& arguments, const void* grad_y,
-                                        const float* statistics, float* grad_weight,
-                                        float* grad_bias, cudaStream_t stream);
 
-// sums[c] += Σ_rows x[r, c]: the gradient of a bias.
-cudaError_t launch_add_column_sums(Element element, const void* x, int64_t rows, int64_t columns,
-                                   float* sums, cudaStream_t stream);
+struct NormGradient {
+  const void* grad_y;  // [rows, width]
+  const void* addend;  // of grad_x, shaped like it; may be null
+  void* grad_x;
+  // Sums over the rows of each block: grad_y · (x − mean) · scale, and with_bias grad_y. Null where
+  // no one wants them.
+  float* sums;  // [norm_backward_blocks, 1 or 2, width]
+  bool with_bias;
+};
+int64_t norm_backward_blocks(const NormArguments& arguments);
+cudaError_t launch_norm_backward(const NormArguments& arguments, const NormGradient& gradient,
+                                 cudaStream_t stream);
 
 }  // namespace dofla::cuda

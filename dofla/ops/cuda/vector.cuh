@@ -63,6 +63,33 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
+// What stands at an address, in whole packs or a single element.
+template <int kCount, class T>
+__device__ void load_some(const T* from, float (&x)[kCount]) {
+  if constexpr (kCount == 1) {
+    x[0] = to_float(*from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; i += Pack<T>::kSize) {
+      const Pack<T> pack = load_pack(from + i);
+#pragma unroll
+      for (int j = 0; j < Pack<T>::kSize; ++j) x[i + j] = pack.values[j];
+    }
+  }
+}
+template <int kCount, class T>
+__device__ void store_some(const float (&x)[kCount], T* to) {
+  if constexpr (kCount == 1) {
+    *to = from_float<T>(x[0]);
+  } else {
+    static_assert(kCount == Pack<T>::kSize);
+    Pack<T> pack;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) pack.values[j] = x[j];
+    store_pack(pack, to);
+  }
+}
+
 __device__ __forceinline__ float dot(float4 x, float4 y) {
   return fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
 }
