@@ -30,7 +30,7 @@ struct LoadedModel {
 
   LoadedModel(const std::string& folder, const std::string& device)
       : checkpoint(folder),
-        tokenizer(cli::find_tokenizer(folder)),
+        tokenizer(Tokenizer::find(folder)),
         model(load_model(checkpoint, Device::chosen(named<DeviceChoice>(device)))) {}
 
   Tokenizer require_tokenizer() const {
