@@ -99,7 +99,7 @@ void run(const ChatArguments& options) {
                                    .chat_template = options.chat_template,
                                    .device = options.device.get(),
                                    .engine = {.parallel = 1}});
-  if (!model.has_chat_template()) fail("{}", model.no_chat_template());
+  if (!model.has_chat_template()) fail("{} (--chat-template)", model.no_chat_template());
   const bool on_terminal = ::isatty(STDIN_FILENO) == 1;
   if (on_terminal) remark("Ctrl-C stops an answer, Ctrl-D ends the conversation");
   std::vector<ChatMessage> messages;

@@ -146,14 +146,6 @@ void add_json_flag(CLI::App& app, bool& json) {
   app.add_flag("--json", json, "print one JSON object on standard output and nothing else there");
 }
 
-std::optional<Tokenizer> find_tokenizer(const fs::path& model_folder) {
-  std::error_code error;
-  const bool present = fs::exists(model_folder / "tokenizer.json", error) ||
-                       fs::exists(model_folder / "vocab.json", error);
-  if (!present) return std::nullopt;
-  return Tokenizer::load(model_folder);
-}
-
 CLI::Validator real_between(double low, double high) {
   return number_check<double>(low, high, fmt::format("a number from {} to {}", low, high));
 }

@@ -96,9 +96,6 @@ std::string read_input(const std::string& file);
 
 void add_json_flag(CLI::App& app, bool& json);
 
-// Tokenizer of a model's folder; nothing if the folder has none.
-std::optional<Tokenizer> find_tokenizer(const fs::path& model_folder);
-
 // An option that is a number: `type` is what stands for it in the help.
 template <class Number>
 CLI::Option* add_number(CLI::App& app, const char* name, Number& value, const char* help,

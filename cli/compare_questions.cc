@@ -79,6 +79,10 @@ AbilityQuestions CompareQuestions::read(const Checkpoint& teacher, const Tokeniz
     }
     if (questions.tasks.empty()) fail("{}: holds no folder of a task", tasks_);
   }
+  // A page that is silent of answers would be taken for one that found them in order.
+  if (last_words_.empty())
+    left_out.emplace_back("last words: not asked (dofla compare --last-words F)");
+  if (tasks_.empty()) left_out.emplace_back("tasks: not asked (dofla compare --tasks DIR)");
   const auto attempt = [&](const char* what, const auto& add) {
     try {
       add();

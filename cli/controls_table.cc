@@ -1,5 +1,7 @@
 #include "cli/controls_table.h"
 
+#include <fmt/format.h>
+
 namespace dofla::cli {
 
 std::string controls_table(const Controls& controls, const JudgedStudent& student) {
@@ -17,15 +19,6 @@ std::string controls_table(const Controls& controls, const JudgedStudent& studen
     add_row(describe(control), control.loss, control.state_bytes);
   for (const std::string& note : notes(controls, student.loss)) text += note + "\n";
   return text;
-}
-
-OrderedJson controls_json(const Controls& controls) {
-  OrderedJson json = OrderedJson::array();
-  for (const Control& control : controls.measured)
-    json.push_back({{"name", name(control.kind)},
-                    {"loss", control.loss},
-                    {"state_bytes", control.state_bytes}});
-  return json;
 }
 
 }  // namespace dofla::cli

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "cli/output.h"
 #include "dofla/evaluate/controls.h"
 
 namespace dofla::cli {
@@ -17,7 +16,5 @@ struct JudgedStudent {
 // A heading, a row for the student and each control, and what there is to say of them; "" where
 // there is nothing to say.
 std::string controls_table(const Controls& controls, const JudgedStudent& student);
-
-OrderedJson controls_json(const Controls& controls);  // [{"name", "loss", "state_bytes"}]
 
 }  // namespace dofla::cli

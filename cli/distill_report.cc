@@ -81,7 +81,7 @@ OrderedJson distill_json(const Distilled& result, double seconds) {
                       {"seconds", seconds},
                       {"tokens_per_second", result.tokens_per_second()},
                       {"attention_error", result.attention_error},
-                      {"controls", controls_json(result.controls)}};
+                      {"controls", to_json(result.controls)}};
   json["fidelity"] = dofla::to_json(result.comparison);
   if (result.plan.by == PlanUnit::kHead) json["heads"] = result.plan.heads;
   if (!result.plan.exact.empty()) json["keys"] = keys_of(result.plan);

@@ -59,7 +59,7 @@ void run_beside_teacher(const EvaluateArguments& options, const Group& group) {
   if (options.json) {
     OrderedJson json = dofla::to_json(result);
     json["attention_error"] = found.attention_error;
-    json["controls"] = controls_json(found.controls);
+    json["controls"] = to_json(found.controls);
     return print_json(json);
   }
   print(fmt::format(

@@ -49,7 +49,7 @@ void print_remarks(const Generation& result, const TokenIds& prompt, int64_t con
 void run(const GenerateArguments& options) {
   const Checkpoint checkpoint(options.model.folder());
   const std::optional<Tokenizer> tokenizer = options.prompt.empty()
-                                                 ? find_tokenizer(checkpoint.folder())
+                                                 ? Tokenizer::find(checkpoint.folder())
                                                  : Tokenizer::load(checkpoint.folder());
   const Transformer model = load_model(checkpoint, options.device.get());
   TextGenerator generator(model, tokenizer, read_prompt(options, model), options.drawing.value());

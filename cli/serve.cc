@@ -69,7 +69,8 @@ std::vector<std::shared_ptr<ServedModel>> load_models(const ServeArguments& opti
   for (size_t i = 0; i < folders.size(); ++i) {
     each.id = names[i];
     models.push_back(std::make_shared<ServedModel>(folders[i], each));
-    if (!models.back()->has_chat_template()) remark(models.back()->no_chat_template());
+    if (!models.back()->has_chat_template())
+      remark(models.back()->no_chat_template() + " (--chat-template)");
   }
   return models;
 }

@@ -30,8 +30,8 @@ struct LoadedModel {
 
   LoadedModel(const std::string& folder, const std::string& device)
       : checkpoint(folder),
-        tokenizer(cli::find_tokenizer(folder)),
-        model(load_model(checkpoint, Device::from_name(device))) {}
+        tokenizer(Tokenizer::find(folder)),
+        model(load_model(checkpoint, Device::chosen(named<DeviceChoice>(device)))) {}
 
   Tokenizer require_tokenizer() const {
     return tokenizer ? *tokenizer : Tokenizer::load(checkpoint.folder());  // says what is missing

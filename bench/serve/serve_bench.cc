@@ -154,7 +154,7 @@ void measure(const std::string& name, const Transformer& model, const Options& o
 }
 
 void run(const Options& options) {
-  const Device device = Device::from_name(options.device);
+  const Device device = Device::chosen(named<DeviceChoice>(options.device));
   const fs::path built_in = fs::path(DOFLA_SOURCE_DIR) / "assets/wiki-mini";
   const Checkpoint checkpoint = !options.model.empty() ? Checkpoint(options.model)
                                 : device.is_cuda()     ? random_gpt2()

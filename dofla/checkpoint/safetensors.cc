@@ -48,10 +48,9 @@ Shape read_shape(const Json& entry, const std::string& where) {
 DType read_dtype(const Json& entry, const std::string& where) {
   const auto found = entry.find("dtype");
   if (found == entry.end() || !found->is_string()) fail("{}: no dtype", where);
-  const auto dtype = dtype_from_name(found->get_ref<const std::string&>());
+  const auto dtype = find_named<DType>(found->get_ref<const std::string&>());
   if (!dtype)
-    fail("{}: unknown dtype {}; F64, F32, F16, BF16, I64, I32, I8, U8 and BOOL are supported",
-         where, excerpt(*found));
+    fail("{}: unknown dtype {}; expected {}", where, excerpt(*found), one_of_names<DType>());
   return *dtype;
 }
 

@@ -140,6 +140,13 @@ Tokenizer Tokenizer::load(const fs::path& model_folder) {
   return parse(read_text(files.front()), files.front().string());
 }
 
+std::optional<Tokenizer> Tokenizer::find(const fs::path& model_folder) {
+  std::error_code unreadable;
+  const bool present = fs::exists(model_folder / "tokenizer.json", unreadable) ||
+                       fs::exists(model_folder / "vocab.json", unreadable);
+  return present ? std::optional(load(model_folder)) : std::nullopt;
+}
+
 uint64_t tokenizer_fingerprint(const fs::path& model_folder) {
   std::vector<fs::path> files = tokenizer_files(model_folder);
   std::error_code unreadable;

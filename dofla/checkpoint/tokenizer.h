@@ -32,6 +32,8 @@ class Tokenizer {
   // Reads tokenizer.json or, where there is none, the older vocab.json + merges.txt of GPT-2.
   // Throws Error naming the file and the defect.
   static Tokenizer load(const fs::path& model_folder);
+  // The same; nothing if the folder has none.
+  static std::optional<Tokenizer> find(const fs::path& model_folder);
 
   // The same from the text of a tokenizer.json; errors begin with `where`.
   static Tokenizer parse(std::string_view json, std::string_view where);

@@ -4,10 +4,9 @@
 
 namespace dofla {
 
-Device Device::from_name(std::string_view name, int turn) {
-  if (name == "cpu") return {};
-  if (name == "cuda") return cuda(turn);
-  require(name == "auto", "expected device cpu, cuda or auto, found {}", name);
+Device Device::chosen(DeviceChoice choice, int turn) {
+  if (choice == DeviceChoice::kCpu) return {};
+  if (choice == DeviceChoice::kCuda) return cuda(turn);
   try {
     return cuda(turn);
   } catch (const Error&) {

@@ -8,7 +8,20 @@
 #include <string>
 #include <string_view>
 
+#include "dofla/core/names.h"
+
 namespace dofla {
+
+// What a user may ask for; kAuto is a GPU if there is one that works.
+enum class DeviceChoice { kCpu, kCuda, kAuto };
+
+template <>
+struct Names<DeviceChoice> {
+  static constexpr std::string_view kWhat = "device";
+  static constexpr std::array kAll = {Name{DeviceChoice::kCpu, "cpu"},
+                                      Name{DeviceChoice::kCuda, "cuda"},
+                                      Name{DeviceChoice::kAuto, "auto"}};
+};
 
 class CudaContext;  // stream, memory and library handles of a GPU: dofla/core/device_cuda.h
 
@@ -20,12 +33,13 @@ class Device {
   // count through them. Throws Error saying what to change where this build, the driver or the
   // machine has none.
   static Device cuda(int turn = 0);
-  // "cpu", "cuda", or "auto": a GPU if there is one that works.
-  static Device from_name(std::string_view name, int turn = 0);
+  static Device chosen(DeviceChoice choice, int turn = 0);
 
   bool is_cuda() const { return context_ != nullptr; }
   CudaContext& context() const { return *context_; }  // of a GPU only
-  std::string_view name() const { return is_cuda() ? "cuda" : "cpu"; }
+  std::string_view name() const {
+    return dofla::name(is_cuda() ? DeviceChoice::kCuda : DeviceChoice::kCpu);
+  }
   std::string description() const;  // "CPU", "NVIDIA H200, 139 GiB"
 
   void synchronize() const;  // waits for all work given to the stream

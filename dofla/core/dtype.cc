@@ -1,47 +1,29 @@
 #include "dofla/core/dtype.h"
 
-#include <array>
-
 namespace dofla {
-namespace {
-
-struct Row {
-  DType dtype;
-  std::string_view name;
-  int64_t bytes;
-};
-constexpr std::array<Row, 9> kRows = {{{DType::kF64, "F64", 8},
-                                       {DType::kF32, "F32", 4},
-                                       {DType::kF16, "F16", 2},
-                                       {DType::kBF16, "BF16", 2},
-                                       {DType::kI64, "I64", 8},
-                                       {DType::kI32, "I32", 4},
-                                       {DType::kI8, "I8", 1},
-                                       {DType::kU8, "U8", 1},
-                                       {DType::kBool, "BOOL", 1}}};
-
-const Row& row(DType dtype) {
-  return kRows[static_cast<size_t>(dtype)];
-}
-
-}  // namespace
 
 int64_t size_in_bytes(DType dtype) {
-  return row(dtype).bytes;
+  switch (dtype) {
+    case DType::kF64:
+    case DType::kI64:
+      return 8;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kBool:
+      return 1;
+  }
+  return 0;  // no enumerator: a number was cast to the enum
 }
+
 bool is_float(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
          dtype == DType::kBF16;
-}
-
-std::string_view name(DType dtype) {
-  return row(dtype).name;
-}
-
-std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const Row& r : kRows)
-    if (r.name == name) return r.dtype;
-  return std::nullopt;
 }
 
 float to_float(Float16 x) {

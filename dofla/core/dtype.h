@@ -3,18 +3,25 @@
 
 #include <bit>
 #include <cstdint>
-#include <optional>
-#include <string_view>
+
+#include "dofla/core/names.h"
 
 namespace dofla {
 
 // kBool only passes through: some checkpoints carry attention masks that nothing reads.
 enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kI8, kU8, kBool };
 
+template <>
+struct Names<DType> {
+  static constexpr std::string_view kWhat = "type";
+  static constexpr std::array kAll = {
+      Name{DType::kF64, "F64"},   Name{DType::kF32, "F32"}, Name{DType::kF16, "F16"},
+      Name{DType::kBF16, "BF16"}, Name{DType::kI64, "I64"}, Name{DType::kI32, "I32"},
+      Name{DType::kI8, "I8"},     Name{DType::kU8, "U8"},   Name{DType::kBool, "BOOL"}};
+};
+
 int64_t size_in_bytes(DType dtype);
-bool is_float(DType dtype);          // F64, F32, F16 or BF16
-std::string_view name(DType dtype);  // "F32", "BF16", ...
-std::optional<DType> dtype_from_name(std::string_view name);
+bool is_float(DType dtype);  // F64, F32, F16 or BF16
 
 // The 16-bit floats are storage types only: all arithmetic happens in float.
 struct BFloat16 {

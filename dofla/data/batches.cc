@@ -54,12 +54,6 @@ std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limit
   return sequences;
 }
 
-Tensor to_tensor(const TokenIds& ids) {
-  Tensor tensor({1, static_cast<int64_t>(ids.size())}, DType::kI64);
-  std::copy(ids.begin(), ids.end(), tensor.data<int64_t>());
-  return tensor;
-}
-
 Tensor to_batch(const std::vector<TokenIds>& windows) {
   require(!windows.empty(), "to_batch: no windows");
   const size_t length = windows.front().size();

@@ -20,9 +20,6 @@ struct SequenceLimits {
 // sequence. Throws Error naming the file, the sequence and the token if anything else is found.
 std::vector<TokenIds> read_ids(const fs::path& path, const SequenceLimits& limits);
 
-// One sequence as the model takes it: [1, T] in I64.
-Tensor to_tensor(const TokenIds& ids);
-
 // Windows that are read at once: [B, T] in I64. Throws std::invalid_argument if they have different
 // lengths or are none.
 Tensor to_batch(const std::vector<TokenIds>& windows);

@@ -13,10 +13,9 @@
 #include <vector>
 
 #include "dofla/data/byte_reader.h"
+#include "dofla/model/token_ids.h"
 
 namespace dofla {
-
-using TokenIds = std::vector<int64_t>;
 
 class TokenStore {
  public:

@@ -67,18 +67,18 @@ Tensor windows_after(const WindowSet& text, int64_t read, int64_t count, uint64_
 void calibrate(const Transformer& teacher, const Tensor& ids, std::span<FeatureSet> sets,
                const Progress& progress, const Group& group) {
   std::vector<ShiftErrors> errors(sets.begin(), sets.end());
+  const ExactKeySet& exact = common_exact_keys(sets);
   const Share mine = group.share(ids.size(0));
-  ForwardOptions forward;
-  forward.heads_only = true;
-  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const auto wanted = [&](int64_t layer) {
+    return has_weight_to_choose(sets.front(), static_cast<size_t>(layer));
+  };
+  const auto weigh = [&](int64_t layer, const LayerTarget& target) {
     const auto at = static_cast<size_t>(layer);
-    if (!has_weight_to_choose(sets.front(), at)) return;
-    const LayerTarget target(q, k, v, exact_keys_of(sets.front().exact, at), OutputLoss{});
     for (size_t i = 0; i < sets.size(); ++i) errors[i].add(at, sets[i].layers[at], target);
   };
   const Progress pace = at_own_pace(group, progress);
   for (int64_t b = mine.begin; b < mine.end; ++b) {
-    teacher.forward(ids.slice(b, b + 1), forward);
+    each_target(teacher, ids.slice(b, b + 1), exact, OutputLoss{}, wanted, weigh);
     report(pace, {"weigh features", b + 1 - mine.begin, ids.size(0), "windows"});
   }
   for (size_t i = 0; i < sets.size(); ++i) {

@@ -57,4 +57,16 @@ FeatureLoss LayerTarget::output_loss(const Features& features) const {
               .features};
 }
 
+void each_target(const Transformer& teacher, const Tensor& ids, const ExactKeySet& exact,
+                 const LayerwiseLoss& loss, const std::function<bool(int64_t layer)>& wanted,
+                 const std::function<void(int64_t layer, const LayerTarget& target)>& see) {
+  ForwardOptions forward;
+  forward.heads_only = true;
+  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+    if (wanted(layer))
+      see(layer, LayerTarget(q, k, v, exact_keys_of(exact, static_cast<size_t>(layer)), loss));
+  };
+  teacher.forward(ids, forward);
+}
+
 }  // namespace dofla

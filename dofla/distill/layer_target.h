@@ -2,10 +2,13 @@
 // once for any number of features that have the same exact keys beside them.
 #pragma once
 
+#include <functional>
+
 #include "dofla/distill/loss.h"
 #include "dofla/distill/pairs_to_learn.h"
+#include "dofla/features/exact_key_set.h"
+#include "dofla/model/transformer.h"
 #include "dofla/ops/attention_tape.h"
-#include "dofla/ops/exact_keys.h"
 
 namespace dofla {
 
@@ -34,5 +37,12 @@ class LayerTarget {
   Tensor wanted_;       // [B, T, H, D]: what softmax attention gives
   AttentionTape held_;  // of the exact keys alone
 };
+
+// Runs the teacher over a batch and shows the target of every layer that is `wanted`, one after the
+// other, for students that keep such exact keys.
+void each_target(const Transformer& teacher, const Tensor& ids,  // [B, T], I64
+                 const ExactKeySet& exact, const LayerwiseLoss& loss,
+                 const std::function<bool(int64_t layer)>& wanted,
+                 const std::function<void(int64_t layer, const LayerTarget& target)>& see);
 
 }  // namespace dofla

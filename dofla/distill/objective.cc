@@ -20,15 +20,12 @@ Objective layerwise_objective(const Transformer& teacher, const LayerwiseLoss& l
     require(static_cast<int64_t>(features.layers.size()) == teacher.config().layers,
             "features for {} layers, the teacher has {}", features.layers.size(),
             teacher.config().layers);
-    ForwardOptions forward;
-    forward.heads_only = true;
-    forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
-      const auto at = static_cast<size_t>(layer);
-      const Features& of = features.layers[at];
-      if (of.empty()) return;
-      take(layer, LayerTarget(q, k, v, exact_keys_of(features.exact, at), loss).loss(of));
+    const auto of = [&](int64_t layer) -> const Features& {
+      return features.layers[static_cast<size_t>(layer)];
     };
-    teacher.forward(ids, forward);
+    each_target(
+        teacher, ids, features.exact, loss, [&](int64_t layer) { return !of(layer).empty(); },
+        [&](int64_t layer, const LayerTarget& target) { take(layer, target.loss(of(layer))); });
   };
   return objective;
 }

@@ -129,9 +129,7 @@ DofTable measure_dof(const Transformer& teacher, const std::vector<std::vector<i
       sampler.pass_over(length, teacher.device());
       continue;
     }
-    Tensor ids({1, length}, DType::kI64);
-    std::copy(sequence.begin(), sequence.end(), ids.data<int64_t>());
-    teacher.forward(ids, {.state = nullptr, .observer = sampler.observer()});
+    teacher.forward(to_tensor(sequence), {.state = nullptr, .observer = sampler.observer()});
     report(pace, {.stage = "queries and keys",
                   .done = i - own.begin + 1,
                   .total = table.sequences,

@@ -215,18 +215,15 @@ CoordinateSet choose_coordinates(const ModelConfig& config, const QueryKeyMoment
   return set;
 }
 
-CoordinateSet measure_coordinates(const Transformer& model,
-                                  const std::vector<std::vector<int64_t>>& sequences,
+CoordinateSet measure_coordinates(const Transformer& model, const std::vector<TokenIds>& sequences,
                                   Coordinates kind, const Progress& progress, const Group& group) {
   if (kind == Coordinates::kRaw) return {};
   QueryKeyMoments moments(model.config());
   const Progress pace = at_own_pace(group, progress);
   const Share own = group.share(std::ssize(sequences));
   for (int64_t i = own.begin; i < own.end; ++i) {
-    const std::vector<int64_t>& sequence = sequences[static_cast<size_t>(i)];
-    Tensor ids({1, static_cast<int64_t>(sequence.size())}, DType::kI64);
-    std::copy(sequence.begin(), sequence.end(), ids.data<int64_t>());
-    model.forward(ids, {.state = nullptr, .observer = moments.observer(), .heads_only = true});
+    model.forward(to_tensor(sequences[static_cast<size_t>(i)]),
+                  {.state = nullptr, .observer = moments.observer(), .heads_only = true});
     report(pace, {.stage = "coordinates",
                   .done = i - own.begin + 1,
                   .total = std::ssize(sequences),

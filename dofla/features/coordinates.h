@@ -10,6 +10,7 @@
 #include "dofla/core/names.h"
 #include "dofla/core/progress.h"
 #include "dofla/features/moments.h"
+#include "dofla/model/token_ids.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {
@@ -50,8 +51,7 @@ CoordinateSet choose_coordinates(const ModelConfig& config, const QueryKeyMoment
                                  Coordinates kind);
 
 // Chosen by what the model makes of these token ids, of which ranks share the sequences.
-CoordinateSet measure_coordinates(const Transformer& model,
-                                  const std::vector<std::vector<int64_t>>& sequences,
+CoordinateSet measure_coordinates(const Transformer& model, const std::vector<TokenIds>& sequences,
                                   Coordinates kind, const Progress& progress = {},
                                   const Group& group = {});
 

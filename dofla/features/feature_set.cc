@@ -35,6 +35,16 @@ FeatureSet FeatureSet::to(const Device& device) const {
   return there;
 }
 
+const ExactKeySet& common_exact_keys(std::span<const FeatureSet> sets) {
+  require(!sets.empty(), "exact keys: of no features");
+  const FeatureSet& first = sets.front();
+  for (const FeatureSet& set : sets)
+    for (size_t i = 0; i < set.layers.size(); ++i)
+      require(exact_keys_of(set.exact, i) == exact_keys_of(first.exact, i),
+              "layer {}: features side by side have other exact keys", i + 1);
+  return first.exact;
+}
+
 FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact) {
   const auto count = static_cast<size_t>(layers);
   return {.map = FeatureMap::kUntied,

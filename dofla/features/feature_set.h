@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct FeatureSet {
   FeatureSet clone() const;       // an independent copy
   FeatureSet to(const Device& device) const;  // a copy there; itself if it is there already
 };
+
+// The exact keys of sets that are trained or weighed side by side, on the same queries and keys:
+// one or more. Throws std::invalid_argument if they are not the same.
+const ExactKeySet& common_exact_keys(std::span<const FeatureSet> sets);
 
 // No features at all: every layer keeps such a cache and forgets what leaves it.
 FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact);

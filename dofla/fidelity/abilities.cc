@@ -147,7 +147,7 @@ std::vector<Finding> ability_findings(const Abilities& student, const Abilities&
     const TaskAbility &own = student.tasks[i], &other = teacher.tasks[i];
     add(own.task, own.result.acc.mean, other.result.acc.mean, own.chance, own.result.questions);
     if (own.generated && other.generated)
-      add(own.task + ", written", own.generated->acc.mean, other.generated->acc.mean,
+      add(own.task + " (written)", own.generated->acc.mean, other.generated->acc.mean,
           own.generated->chance, own.generated->questions);
   }
   std::vector<Finding> all = std::move(findings).finish();

@@ -25,15 +25,10 @@ OrderedJson to_json(const std::vector<Slice>& slices) {
 }
 
 OrderedJson to_json(const TextControls& text) {
-  OrderedJson measured = OrderedJson::array();
-  for (const Control& control : text.controls.measured)
-    measured.push_back({{"name", name(control.kind)},
-                        {"loss", control.loss},
-                        {"state_bytes", control.state_bytes}});
   return {{"windows", text.windows},
           {"loss", text.student_loss},
           {"teacher_loss", text.teacher_loss},
-          {"measured", std::move(measured)},
+          {"measured", dofla::to_json(text.controls)},
           {"notes", notes(text.controls, text.student_loss)}};
 }
 
@@ -130,6 +125,15 @@ OrderedJson to_json(const Verdict& verdict) {
   return {{"grade", name(verdict.grade)},
           {"headline", verdict.headline},
           {"findings", std::move(findings)}};
+}
+
+OrderedJson to_json(const Controls& controls) {
+  OrderedJson json = OrderedJson::array();
+  for (const Control& control : controls.measured)
+    json.push_back({{"name", name(control.kind)},
+                    {"loss", control.loss},
+                    {"state_bytes", control.state_bytes}});
+  return json;
 }
 
 OrderedJson to_json(const Divergence& divergence) {

@@ -11,6 +11,9 @@ OrderedJson to_json(const Divergence& divergence);
 
 OrderedJson to_json(const Verdict& verdict);  // {"grade", "headline", "findings"}
 
+// [{"name", "loss", "state_bytes"}]: those that were measured
+OrderedJson to_json(const Controls& controls);
+
 // {"teacher", "students": [{"path", "bytes", "texts": […], …}], …}
 OrderedJson to_json(const FidelityReport& report);
 

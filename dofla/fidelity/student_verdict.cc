@@ -11,8 +11,8 @@ namespace {
 Finding memory_finding(const Cost& cost, const ModelConfig& teacher) {
   Finding finding = {.grade = {}, .about = "memory", .words = {}};
   finding.words =
-      cost.grows ? fmt::format("{} at {} tokens, and grows with the sequence",
-                               with_bytes_unit(cost.bytes[1]), kCostLengths[1])
+      cost.grows ? fmt::format("{} at {}k tokens, and grows with the sequence",
+                               with_bytes_unit(cost.bytes[1]), kCostLengths[1] / 1000)
                  : fmt::format(
                        "{} whatever the length; its teacher's cache is larger from {} tokens on",
                        with_bytes_unit(cost.context_bytes), tokens_in(teacher, cost.context_bytes));

@@ -44,9 +44,11 @@ Finding text_finding(const std::string& name, bool in_domain, const Divergence& 
   return {.grade = grade_of(divergence),
           .about = name,
           .words = fmt::format(
-              "{:+.3f} nats a token, KL {:.3f}, {:.1f} % of the likeliest tokens the same{}",
+              "{:+.3f} nats a token, KL {:.3f}, {:.1f} % of the likeliest tokens the same{}{}",
               divergence.added(), divergence.kl, 100 * divergence.same_top,
-              in_domain ? " (in domain)" : "")};
+              in_domain ? " (in domain)" : "",
+              // Nothing says then how far the mean may be off, and the grade is of the mean alone.
+              std::isnan(divergence.kl_stderr) ? ", in a single window" : "")};
 }
 
 Verdict make_verdict(std::vector<Finding> findings) {

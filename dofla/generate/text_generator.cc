@@ -9,7 +9,7 @@ namespace {
 TokenIds beginning(const ModelConfig& config) {
   if (config.begin_of_text) return {*config.begin_of_text};
   if (config.end_of_text) return {*config.end_of_text};
-  fail("the model has no token to begin a text with: give --prompt or --ids");
+  fail("the model has no token to begin a text with: give a prompt, or ids");
 }
 
 TokenIds ids_of(const Prompt& prompt, const ModelConfig& config,

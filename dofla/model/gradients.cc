@@ -51,22 +51,8 @@ std::vector<int64_t> layers_of(const Gradients& gradients) {
   const auto add = [&](const Tensor& tensor, size_t layer) {
     if (tensor.defined()) layers[tensor.raw()] = static_cast<int64_t>(layer);
   };
-  for (size_t i = 0; gradients.weights && i < gradients.weights->layers.size(); ++i) {
-    const LayerWeights& layer = gradients.weights->layers[i];
-    std::vector<Linear> linears = layer.projections;
-    linears.insert(linears.end(),
-                   {layer.attention_output, layer.mlp_gate, layer.mlp_up, layer.mlp_down});
-    for (const Linear& linear : linears) {
-      add(linear.weight, i);
-      add(linear.bias, i);
-    }
-    for (const NormWeights& norm : {layer.attention_norm, layer.mlp_norm}) {
-      add(norm.weight, i);
-      add(norm.bias, i);
-    }
-    add(layer.q_norm, i);
-    add(layer.k_norm, i);
-  }
+  for (size_t i = 0; gradients.weights && i < gradients.weights->layers.size(); ++i)
+    each_tensor(gradients.weights->layers[i], [&](const Tensor& tensor) { add(tensor, i); });
   for (size_t i = 0; i < gradients.features.size(); ++i)
     for (const auto& [name, part] : feature_parts(gradients.features[i])) add(*part, i);
   std::vector<int64_t> found;

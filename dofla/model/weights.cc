@@ -27,17 +27,19 @@ void each_linear(LayerWeights& layer, const std::function<void(Linear&)>& see) {
     see(*linear);
 }
 
+void each_tensor(LayerWeights& layer, const std::function<void(Tensor&)>& see) {
+  each_tensor(layer.attention_norm, see);
+  see(layer.q_norm);
+  see(layer.k_norm);
+  each_tensor(layer.mlp_norm, see);
+  each_linear(layer, [&](Linear& linear) { each_tensor(linear, see); });
+}
+
 // Every tensor, defined or not.
 void each_tensor(Weights& weights, const std::function<void(Tensor&)>& see) {
   see(weights.token_embedding);
   see(weights.position_embedding);
-  for (LayerWeights& layer : weights.layers) {
-    each_tensor(layer.attention_norm, see);
-    see(layer.q_norm);
-    see(layer.k_norm);
-    each_tensor(layer.mlp_norm, see);
-    each_linear(layer, [&](Linear& linear) { each_tensor(linear, see); });
-  }
+  for (LayerWeights& layer : weights.layers) each_tensor(layer, see);
   each_tensor(weights.final_norm, see);
   each_tensor(weights.head, see);
   for (auto& [name, tensor] : weights.parameters) see(tensor);
@@ -79,6 +81,12 @@ Tensor transpose(const Tensor& matrix) {
 }
 
 }  // namespace
+
+void each_tensor(const LayerWeights& layer, const std::function<void(const Tensor&)>& see) {
+  LayerWeights handles = layer;
+  const std::function<void(Tensor&)> look = [&](Tensor& tensor) { see(tensor); };
+  each_tensor(handles, look);
+}
 
 Weights load_weights(const Checkpoint& checkpoint) {
   WeightReader reader(checkpoint);

@@ -41,6 +41,9 @@ struct Weights {
   NamedTensors parameters;
 };
 
+// Every tensor of a layer, defined or not.
+void each_tensor(const LayerWeights& layer, const std::function<void(const Tensor&)>& see);
+
 // Throws Error on a missing or misshapen tensor, and on one that the model has no use for.
 Weights load_weights(const Checkpoint& checkpoint);
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 
+#include "dofla/checkpoint/same_vocabulary.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/rounded_weights.h"
 
@@ -41,6 +42,7 @@ FidelityReport compare_models(const Checkpoint& teacher,
                        .texts = input.texts,
                        .questions = input.questions};
   for (size_t s = 0; s < students.size(); ++s) {
+    require_same_vocabulary(*students[s], teacher);
     loaded.push_back(std::make_unique<NamedModel>(*students[s], device));
     all.students.push_back(loaded.back()->to_compare());
     if (!input.trained_on.empty()) all.students.back().trained_on = input.trained_on[s];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dofla/checkpoint/same_vocabulary.h"
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/error.h"
 #include "dofla/core/stopwatch.h"
@@ -86,6 +87,7 @@ TextEvaluation evaluate_text(const Checkpoint& checkpoint, const std::optional<E
 TeacherEvaluation evaluate_beside_teacher(const Checkpoint& checkpoint, const Checkpoint& teacher,
                                           const Windows& text, const Device& device,
                                           const Progress& progress, const Group& group) {
+  require_same_vocabulary(checkpoint, teacher);
   require_same_weights(group, checkpoint);
   require_same_weights(group, teacher);
   Transformer student = load_model(checkpoint, device), original = load_model(teacher, device);
@@ -154,10 +156,8 @@ RecallEvaluation evaluate_recall(const Checkpoint& checkpoint, const Checkpoint*
     return evaluate_recall(which, tokenizer, prompts, evaluation.distances, depths, progress);
   };
   if (teacher != nullptr) {
+    require_same_vocabulary(checkpoint, *teacher);
     const Transformer other = load_model(*teacher, device);
-    if (other.config().vocabulary != model.config().vocabulary)
-      fail("cannot compare: the teacher has a vocabulary of {}, the model of {}",
-           other.config().vocabulary, model.config().vocabulary);
     evaluation.teacher = measure(other);
     evaluation.teacher_most_tokens = other.most_tokens();
     teacher->require_unchanged();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "dofla/checkpoint/same_vocabulary.h"
 #include "dofla/checkpoint/tokenizer.h"
 #include "dofla/core/error.h"
 #include "dofla/core/stopwatch.h"
@@ -33,11 +34,11 @@ Judgement judge_by_loss(const Transformer& model, const WindowSet& held_out,
   }
 }
 
-void require_same_vocabulary(const Checkpoint& student, const std::string& teacher, int64_t found) {
-  const int64_t expected = student.config().vocabulary;
+void require_vocabulary_of(const TeacherFile& teacher, const Checkpoint& student) {
+  const int64_t found = teacher.header().vocabulary, expected = student.config().vocabulary;
   if (found != expected)
     fail("{}: a vocabulary of {}, that of {} has {}: a teacher has the tokens of its student",
-         teacher, found, student.folder().string(), expected);
+         teacher.name(), found, student.folder().string(), expected);
 }
 
 std::optional<Divergence> divergence_from(const Transformer& teacher, const Transformer& model,
@@ -103,14 +104,14 @@ Finetuned finetune_on_text(const Checkpoint& checkpoint, const TextTeacher& teac
   std::optional<Transformer> imitated;
   if (teacher.model != nullptr) {
     const std::string folder = teacher.model->folder().string();
-    require_same_vocabulary(checkpoint, folder, teacher.model->config().vocabulary);
+    require_same_vocabulary(checkpoint, *teacher.model);
     imitated.emplace(load_model(*teacher.model, device));
     require_same_weights(options.group, *teacher.model);
     options.run["teacher"] = folder;
   }
   if (teacher.file != nullptr) {
     const TeacherFileHeader& header = teacher.file->header();
-    require_same_vocabulary(checkpoint, teacher.file->name(), header.vocabulary);
+    require_vocabulary_of(*teacher.file, checkpoint);
     teacher.file->require_windows(text.train);
     options.run["taught"] = header.about;
     options.run["taught"]["top"] = header.top;

@@ -95,7 +95,7 @@ void require_fits(const DimensionPlan& plan, const ModelConfig& config, FeatureM
   if (plan.heads_in_layer() != heads)
     fail(
         "the plan is for {} heads a layer, but {} features belong to the {} {} heads: make it from "
-        "what dofla dof --features {} saves",
+        "degrees of freedom that were measured for {} features",
         plan.heads_in_layer(), name(features), heads, is_untied(features) ? "key" : "query",
         name(features));
 }

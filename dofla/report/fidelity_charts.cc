@@ -22,16 +22,14 @@ std::string error_cell(double value) {
   return fmt::format("{:.2f}", value);
 }
 
-bool any_without_place(const LineChart& chart) {
-  for (const Series& series : chart.series)
-    for (const CurvePoint& point : series.curve)
-      if (!has_place(Scale::kLog10, point.y)) return true;
-  return false;
-}
-
-// On a logarithm, unless one of them has no place there.
+// On a logarithm, unless none of them has a place there. One student that is its teacher, such as a
+// control, must not flatten the others.
 void scale_divergences(LineChart& chart) {
-  if (any_without_place(chart)) return;
+  const bool any = std::ranges::any_of(chart.series, [](const Series& series) {
+    return std::ranges::any_of(
+        series.curve, [](const CurvePoint& point) { return has_place(Scale::kLog10, point.y); });
+  });
+  if (!any) return;
   chart.y.scale = Scale::kLog10;
   chart.y_floor = kLeastShown;
 }

@@ -13,6 +13,9 @@ namespace dofla {
 std::string last_part(const std::string& folder);  // "gpt2" of "models/gpt2/"
 std::vector<std::string> short_names(const FidelityReport& report);
 
+// Which colour is which student's.
+std::string students_legend(const FidelityReport& report);
+
 // The mean divergence of every student on every text, over the ranges of the grades.
 std::string render_kl_overview(const FidelityReport& report);
 

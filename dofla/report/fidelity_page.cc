@@ -71,20 +71,31 @@ std::string verdict_section(const FidelityReport& report) {
 
 // How far
 
+// What a logarithm leaves out.
+std::string without_place(const FidelityReport& report) {
+  const bool any = std::ranges::any_of(
+      report.students, [](const StudentFidelity& student) { return student.all.kl_max == 0; });
+  return any ? " A student that is its teacher has no curve." : "";
+}
+
 std::string divergence_section(const FidelityReport& report) {
-  return section_of(
-      "How far is it?",
-      figures_of(
-          figure(render_kl_overview(report),
-                 "Mean divergence on every text, with two standard errors by bootstrap over "
-                 "windows. In-domain text flatters.",
-                 table_html(losses_table(report)) + table_html(divergence_table(report))) +
-          figure(render_kl_percentiles(report),
-                 "The tail: a mean hides what happens once in a hundred or a thousand tokens.",
-                 table_html(agreement_table(report))) +
-          figure(render_reliability(report),
-                 "Calibration: of the predictions with some probability, the share that was right. "
-                 "On the faint diagonal a model is as sure as it is right.")));
+  const std::string means =
+      figure(render_kl_overview(report),
+             "Mean divergence on every text, with two standard errors by bootstrap over windows. "
+             "In-domain text flatters.",
+             table_html(losses_table(report)) + table_html(divergence_table(report)));
+  const std::string tail =
+      figure(render_kl_percentiles(report),
+             "The tail: a mean hides what happens once in a hundred or a thousand tokens." +
+                 without_place(report),
+             table_html(agreement_table(report)));
+  const std::string calibration =
+      figure(render_reliability(report),
+             "Calibration: of the predictions with some probability, the share that was right. "
+             "On the faint diagonal a model is as sure as it is right.");
+  // The chart of means is low: beside another one it would leave half a page empty.
+  return section_of("How far is it?", figures_of("<div class=\"stack\">\n" + means + tail +
+                                                 "</div>\n" + calibration));
 }
 
 // Where it is lost
@@ -109,7 +120,7 @@ std::string slice_bars(const FidelityReport& report, std::vector<Slice> WhereLos
           format_number(slice.kl, 2), 100 * slice.share);
     }
   }
-  return html + "</dl>\n";
+  return html + "</dl>\n" + (names.size() > 1 ? students_legend(report) : "");
 }
 
 std::string where_section(const FidelityReport& report) {
@@ -127,7 +138,8 @@ std::string where_section(const FidelityReport& report) {
              numbers(&WhereLost::by_frequency, "token")) +
       figure(render_kl_by_position(report),
              "By the position in the window. A student whose memory is too small loses more and "
-             "more.",
+             "more." +
+                 without_place(report),
              numbers(&WhereLost::by_position, "position")) +
       figure(render_attention_errors(report),
              "By layer: what its attention gives against softmax attention over the same queries, "
@@ -197,6 +209,7 @@ std::string fidelity_markdown(const FidelityReport& report, const FidelityAbout&
                                 slices_table(report, &WhereLost::by_position,
                                              "By the position in the window", "position")},
                      .version = about.version};
+  for (const std::string& what : report.left_out) page.facts.emplace_back("left out", what);
   for (const ResultTable& table : {recall_table(report), answers_table(report),
                                    controls_table(report), yardsticks_table(report)})
     if (!table.rows.empty()) page.tables.push_back(table);

@@ -25,6 +25,14 @@ std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
+// The same without its first column, which names the student, where there is only one.
+ResultTable without_only_student(const FidelityReport& report, ResultTable table) {
+  if (report.students.size() > 1) return table;
+  table.label_names.erase(table.label_names.begin());
+  for (TableRow& row : table.rows) row.labels.erase(row.labels.begin());
+  return table;
+}
+
 // A row for every student and text, and one for all texts where there are several.
 using Cells = std::vector<TableCell> (*)(const Divergence& divergence);
 ResultTable by_text(const FidelityReport& report, const std::string& title,
@@ -37,7 +45,7 @@ ResultTable by_text(const FidelityReport& report, const std::string& title,
     if (student.texts.size() > 1)
       table.rows.push_back({{student.name, "all, by tokens"}, cells(student.all)});
   }
-  return table;
+  return without_only_student(report, std::move(table));
 }
 
 }  // namespace
@@ -133,7 +141,7 @@ ResultTable controls_table(const FidelityReport& report) {
           add(other.name + ", softmax attention", other.texts[t].controls.student_loss,
               other.cost.context_bytes, false);
     }
-  return table;
+  return without_only_student(report, std::move(table));
 }
 
 ResultTable cost_table(const FidelityReport& report) {
@@ -158,18 +166,16 @@ ResultTable cost_table(const FidelityReport& report) {
 
 ResultTable verdict_table(const FidelityReport& report) {
   ResultTable table = {.title = "Verdict",
-                       .label_names = {"student", "about"},
-                       .columns = {{"grade", ""}, {"", ""}}};
+                       .label_names = {"student", "about", "finding"},
+                       .columns = {{"grade", ""}}};
   for (const StudentFidelity& student : report.students) {
-    table.rows.push_back(
-        {{student.name, ""},
-         {{std::string(name(student.verdict.grade)), "", true}, {student.verdict.headline}}});
+    table.rows.push_back({{student.name, "", student.verdict.headline},
+                          {{std::string(name(student.verdict.grade)), "", true}}});
     for (const Finding& finding : student.verdict.findings)
-      table.rows.push_back(
-          {{student.name, finding.about},
-           {{finding.grade ? std::string(name(*finding.grade)) : ""}, {finding.words}}});
+      table.rows.push_back({{student.name, finding.about, finding.words},
+                            {{finding.grade ? std::string(name(*finding.grade)) : ""}}});
   }
-  return table;
+  return without_only_student(report, std::move(table));
 }
 
 }  // namespace dofla

@@ -78,7 +78,10 @@ std::string ticks_of_yardsticks(const FidelityReport& report, size_t text, const
   return svg;
 }
 
-std::string overview_legend(const std::vector<std::string>& names) {
+}  // namespace
+
+std::string students_legend(const FidelityReport& report) {
+  const std::vector<std::string> names = short_names(report);
   std::string html = "<ul class=\"legend\" aria-hidden=\"true\">";
   for (size_t s = 0; s < names.size(); ++s)
     html += fmt::format(
@@ -87,8 +90,6 @@ std::string overview_legend(const std::vector<std::string>& names) {
         s % 6, escape_html(names[s]));
   return html + "</ul>\n";
 }
-
-}  // namespace
 
 std::string render_kl_overview(const FidelityReport& report) {
   const auto texts = static_cast<double>(report.students.front().texts.size());
@@ -124,7 +125,7 @@ std::string render_kl_overview(const FidelityReport& report) {
       svg += dot(x, report.students[s].texts[t].divergence, names[s] + ", " + text.name, s, row++,
                  y + kStudentPitch / 2);
   }
-  return svg + "</svg>\n" + overview_legend(names);
+  return svg + "</svg>\n" + students_legend(report);
 }
 
 }  // namespace dofla

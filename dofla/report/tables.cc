@@ -56,6 +56,11 @@ const CurvePoint* point_at(const Curve& curve, double x) {
   return point == curve.end() ? nullptr : &*point;
 }
 
+template <class Has>
+bool any_layer(const PlanSection& plan, const Has& has) {
+  return std::ranges::any_of(plan.layers, has);
+}
+
 }  // namespace
 
 std::string dof_table_html(const DofSection& dof) {
@@ -93,18 +98,20 @@ std::string plan_table_html(const PlanSection& plan) {
     table.begin_row(differ ? "mean M" : "M");
     for (size_t s = first; s < last; ++s) table.add(format_number(mean_dimension(plan.layers[s])));
     table.end_row();
-    table.begin_row("spread");
-    for (size_t s = first; s < last; ++s) table.add("±" + format_number(plan.layers[s].spread, 2));
-    table.end_row();
-    if (std::ranges::any_of(plan.layers, [](const LayerPlan& layer) { return layer.keys > 0; })) {
+    // A single draw has no spread, and neither has a plan that nothing was measured for.
+    if (any_layer(plan, [](const LayerPlan& layer) { return layer.spread != 0; })) {
+      table.begin_row("spread");
+      for (size_t s = first; s < last; ++s)
+        table.add("±" + format_number(plan.layers[s].spread, 2));
+      table.end_row();
+    }
+    if (any_layer(plan, [](const LayerPlan& layer) { return layer.keys > 0; })) {
       table.begin_row("exact keys");
       for (size_t s = first; s < last; ++s) table.add(format_count(plan.layers[s].keys));
       table.end_row();
     }
     const auto add_cost = [&](const char* what, const auto& text) {
-      if (std::ranges::none_of(plan.layers,
-                               [](const LayerPlan& of) { return of.cost.has_value(); }))
-        return;
+      if (!any_layer(plan, [](const LayerPlan& layer) { return layer.cost.has_value(); })) return;
       table.begin_row(what);
       for (size_t s = first; s < last; ++s)
         table.add(plan.layers[s].cost ? text(*plan.layers[s].cost) : "grows");

@@ -21,6 +21,9 @@ std::string percent_of_gap(double share) {
   return fmt::format("{}{:.0f} %", value < 0 ? "−" : "", std::abs(value));
 }
 
+// Those that the paper has figures for.
+constexpr std::array kPublishedLosses = {LossKind::kDirect, LossKind::kSoftmax, LossKind::kL2};
+
 // What losses are judged against, at one cost.
 struct Ends {
   std::optional<double> performer, teacher;
@@ -31,7 +34,7 @@ std::optional<double> mean_of(const std::vector<double>& values) {
   return result ? std::optional(result->mean) : std::nullopt;
 }
 
-Student student_of(int64_t cost, PlanStrategy strategy, const std::string& loss) {
+Student student_of(int64_t cost, PlanStrategy strategy, LossKind loss) {
   return {.cost = cost, .strategy = strategy, .loss = loss};
 }
 Student baseline_of(int64_t cost, FeatureMap map) {
@@ -90,15 +93,18 @@ ResultTable loss_table(const Study& study, const RunFolder& folder, int64_t cost
                        .columns = {},
                        .rows = {},
                        .notes = {}};
-  for (const std::string& loss : suite.losses) table.columns.push_back({loss, study.teacher_name});
-  for (const char* loss : {"direct", "softmax", "l2"}) table.columns.push_back({loss, kPaper});
+  const auto add_column = [&](LossKind loss, const std::string& of) {
+    table.columns.push_back({std::string(name(loss)), of});
+  };
+  for (const LossKind loss : suite.losses) add_column(loss, study.teacher_name);
+  for (const LossKind loss : kPublishedLosses) add_column(loss, kPaper);
   for (const PlanStrategy strategy : suite.strategies) {
     TableRow& row = table.rows.emplace_back(TableRow{{title_of(strategy)}, {}});
-    for (const std::string& loss : suite.losses)
+    for (const LossKind loss : suite.losses)
       row.cells.push_back(loss_cell(
           over_seeds(study, folder, student_of(cost, strategy, loss), &StudentResult::student_loss),
           ends));
-    for (const char* loss : {"direct", "softmax", "l2"})
+    for (const LossKind loss : kPublishedLosses)
       row.cells.push_back(published_cell(published::next_token_loss(strategy, loss)));
   }
   table.notes.push_back(fmt::format(
@@ -133,15 +139,15 @@ ResultTable baseline_table(const Study& study, const RunFolder& folder, int64_t 
 ResultTable equal_time_table(const Study& study, const RunFolder& folder, int64_t cost) {
   const EqualTime& equal = *study.suite.equal_time;
   const Ends ends = ends_of(study, folder, cost);
-  ResultTable table = {
-      .title = fmt::format("Equal time at cost {}: {} against {}", cost, equal.loss, equal.as),
-      .label_names = {"strategy", "loss", "given"},
-      .columns = {{"steps", study.teacher_name},
-                  {"training, s", study.teacher_name},
-                  {"next-token loss", study.teacher_name},
-                  {"next-token loss", kPaper}},
-      .rows = {},
-      .notes = {}};
+  ResultTable table = {.title = fmt::format("Equal time at cost {}: {} against {}", cost,
+                                            name(equal.loss), name(equal.as)),
+                       .label_names = {"strategy", "loss", "given"},
+                       .columns = {{"steps", study.teacher_name},
+                                   {"training, s", study.teacher_name},
+                                   {"next-token loss", study.teacher_name},
+                                   {"next-token loss", kPaper}},
+                       .rows = {},
+                       .notes = {}};
   const auto add = [&](Student student, bool equal_time, const char* label) {
     student.equal_time = equal_time;
     const auto figures = [&](double StudentResult::*figure) {
@@ -151,8 +157,8 @@ ResultTable equal_time_table(const Study& study, const RunFolder& folder, int64_
     std::vector<double> seconds = figures(&StudentResult::step_seconds);
     std::transform(seconds.begin(), seconds.end(), steps.begin(), seconds.begin(),
                    std::multiplies<>());
-    const auto published = published::next_token_loss(student.strategy, student.loss);
-    table.rows.push_back({{title_of(student.strategy), student.loss, label},
+    const auto published = published::next_token_loss(student.strategy, student.loss.value());
+    table.rows.push_back({{title_of(student.strategy), std::string(student.loss_or_map()), label},
                           {spread_cell(mean_spread(steps), 0), spread_cell(mean_spread(seconds), 1),
                            loss_cell(figures(&StudentResult::student_loss), ends),
                            equal_time ? dash() : published_cell(published)}});
@@ -165,7 +171,7 @@ ResultTable equal_time_table(const Study& study, const RunFolder& folder, int64_
   table.notes.push_back(fmt::format(
       "At equal steps, and with {} given as many steps as take the time that {} took. Times of "
       "training alone, in the runs themselves.",
-      equal.loss, equal.as));
+      name(equal.loss), name(equal.as)));
   return table;
 }
 

@@ -13,7 +13,7 @@ using Accuracies = std::array<double, kTasks.size()>;
 // Rows fix, dof, dof-clip; columns direct, softmax, l2.
 constexpr std::array<PlanStrategy, 3> kStrategies = {PlanStrategy::kFix, PlanStrategy::kDof,
                                                      PlanStrategy::kDofClip};
-constexpr std::array<std::string_view, 3> kLosses = {"direct", "softmax", "l2"};
+constexpr std::array<LossKind, 3> kLosses = {LossKind::kDirect, LossKind::kSoftmax, LossKind::kL2};
 
 constexpr Accuracies kTeacher = {0.5985, 0.3103, 0.3325, 0.3003, 0.5122, 0.2789, 0.6538};
 constexpr Accuracies kDijiang = {0.5065, 0.2550, 0.2113, 0.2244, 0.4846, 0.2639, 0.4615};
@@ -79,8 +79,7 @@ std::optional<double> baseline_accuracy(FeatureMap map, std::string_view task) {
   return at(map == FeatureMap::kDijiang ? kDijiang : kPerformer, task);
 }
 
-std::optional<double> accuracy(PlanStrategy strategy, std::string_view loss,
-                               std::string_view task) {
+std::optional<double> accuracy(PlanStrategy strategy, LossKind loss, std::string_view task) {
   const auto row = place_of(kStrategies, strategy), column = place_of(kLosses, loss);
   return row && column ? at(kAccuracies[*row][*column], task) : std::nullopt;
 }
@@ -90,7 +89,7 @@ std::optional<double> inference_seconds(PlanStrategy strategy) {
   return place ? std::optional(kInferenceSeconds[*place]) : std::nullopt;
 }
 
-std::optional<double> training_milliseconds(std::string_view loss) {
+std::optional<double> training_milliseconds(LossKind loss) {
   const auto place = place_of(kLosses, loss);
   return place ? std::optional(kTrainingMilliseconds[*place]) : std::nullopt;
 }
@@ -104,7 +103,7 @@ std::optional<double> baseline_loss(FeatureMap map) {
   return map == FeatureMap::kDijiang ? 5.5965 : 8.1586;
 }
 
-std::optional<double> next_token_loss(PlanStrategy strategy, std::string_view loss) {
+std::optional<double> next_token_loss(PlanStrategy strategy, LossKind loss) {
   const auto row = place_of(kStrategies, strategy), column = place_of(kLosses, loss);
   return row && column ? std::optional(kNextTokenLoss[*row][*column]) : std::nullopt;
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dofla/distill/loss.h"
 #include "dofla/features/feature_set.h"
 #include "dofla/plan/dimension_plan.h"
 
@@ -21,17 +22,17 @@ const std::vector<std::vector<double>>& degrees_of_freedom();
 // names in data/tasks. Nothing for what the paper does not have.
 std::optional<double> teacher_accuracy(std::string_view task);
 std::optional<double> baseline_accuracy(FeatureMap map, std::string_view task);
-std::optional<double> accuracy(PlanStrategy strategy, std::string_view loss, std::string_view task);
+std::optional<double> accuracy(PlanStrategy strategy, LossKind loss, std::string_view task);
 
 // Table 4, "Comparison of the inference time per sequence with 1,000 tokens": seconds.
 std::optional<double> inference_seconds(PlanStrategy strategy);
 
 // Table 5, "Comparison of the consuming time per each sample during training": milliseconds.
-std::optional<double> training_milliseconds(std::string_view loss);
+std::optional<double> training_milliseconds(LossKind loss);
 
 // Table 7, "The performance of next-token prediction": nats a token.
 double teacher_loss();
 std::optional<double> baseline_loss(FeatureMap map);
-std::optional<double> next_token_loss(PlanStrategy strategy, std::string_view loss);
+std::optional<double> next_token_loss(PlanStrategy strategy, LossKind loss);
 
 }  // namespace dofla::published

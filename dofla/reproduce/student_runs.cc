@@ -81,7 +81,7 @@ Json distill_student(const Study& study, const RunFolder& folder, const Student&
 Recipe recipe_of(const Suite& suite, const Student& student, int64_t steps) {
   RecipeOptions options = {.features = student.map};
   if (student.map == FeatureMap::kPerformer) return make_recipe(options);
-  const auto rates = suite.learning_rates.find(student.loss_or_map());
+  const auto rates = suite.learning_rates.find(std::string(student.loss_or_map()));
   if (rates != suite.learning_rates.end()) {
     options.lr_z = rates->second.z;
     options.lr_alpha = rates->second.alpha;
@@ -89,23 +89,25 @@ Recipe recipe_of(const Suite& suite, const Student& student, int64_t steps) {
   options.steps = steps;
   if (student.map == FeatureMap::kDijiang) return make_recipe(options);
   options.init = suite.init;
-  options.loss = named<LossKind>(student.loss);
+  options.loss = student.loss;
   if (!is_direct(*options.loss)) options.mask = suite.mask;
   return make_recipe(options);
 }
 
 }  // namespace
 
+DimensionPlan with_exact_keys(const Study& study, DimensionPlan plan) {
+  if (study.suite.exact.empty()) return plan;
+  plan.exact.assign(plan.heads.size(), study.suite.exact);
+  plan.key_heads = study.teacher.config().kv_heads;
+  return plan;
+}
+
 DistillOptions student_options(const Study& study, const Student& student,
                                const DimensionPlan& plan, int64_t steps) {
   const Suite& suite = study.suite;
   DistillOptions job;
-  job.plan = plan;
-  if (!student.baseline() && !suite.exact.empty()) {
-    auto& hybrid = std::get<DimensionPlan>(job.plan);
-    hybrid.exact.assign(plan.heads.size(), suite.exact);
-    hybrid.key_heads = study.teacher.config().kv_heads;
-  }
+  job.plan = student.baseline() ? plan : with_exact_keys(study, plan);
   job.coordinates = suite.coordinates;
   job.sequences = suite.dof_sequences;
   job.recipe = recipe_of(suite, student, steps);

@@ -9,6 +9,9 @@ namespace dofla {
 // The study and the folder must outlive the run.
 Run student_run(const Study& study, const RunFolder& folder, const Student& student);
 
+// The plan of a student that is no baseline: with the exact keys that the suite gives it.
+DimensionPlan with_exact_keys(const Study& study, DimensionPlan plan);
+
 // How a student is distilled, whatever its plan and however many steps.
 DistillOptions student_options(const Study& study, const Student& student,
                                const DimensionPlan& plan, int64_t steps);

@@ -56,10 +56,8 @@ int64_t Study::feature_heads(FeatureMap map) const {
 
 std::string Student::name() const {
   std::string text = fmt::format("c{}-", cost);
-  if (!baseline())
-    text += fmt::format("{}-{}", dofla::name(strategy), loss);
-  else
-    text += dofla::name(map);
+  if (!baseline()) text += fmt::format("{}-", dofla::name(strategy));
+  text += loss_or_map();
   return text + fmt::format("-s{}{}", seed, equal_time ? "-equal-time" : "");
 }
 
@@ -70,7 +68,7 @@ std::vector<Student> students(const Suite& suite) {
       for (const FeatureMap map : suite.baselines)
         all.push_back({.cost = cost, .map = map, .loss = {}, .seed = seed});
       for (const PlanStrategy strategy : suite.strategies) {
-        for (const std::string& loss : suite.losses)
+        for (const LossKind loss : suite.losses)
           all.push_back({.cost = cost,
                          .map = suite.features,
                          .strategy = strategy,

@@ -1,7 +1,9 @@
 // A suite with everything that its runs share: the teacher, the text, a device and a folder.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dofla/pipeline.h"
@@ -37,13 +39,15 @@ struct Student {
   int64_t cost = 0;
   FeatureMap map = FeatureMap::kPrf;
   PlanStrategy strategy = PlanStrategy::kFix;  // the baselines have the same M everywhere
-  std::string loss;                            // not of baselines
+  std::optional<LossKind> loss;                // not of baselines
   uint64_t seed = 0;
   bool equal_time = false;  // steps after EqualTime, not those of the suite
 
   bool baseline() const { return !takes_init(map); }
   std::string name() const;  // "c64-dof-softmax-s1", "c64-performer-s1", "…-equal-time"
-  std::string loss_or_map() const { return baseline() ? std::string(dofla::name(map)) : loss; }
+  std::string_view loss_or_map() const {
+    return baseline() ? dofla::name(map) : dofla::name(loss.value());
+  }
 };
 
 // In the order in which they are run: seed by seed, so that an early end leaves whole tables.

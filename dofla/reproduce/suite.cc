@@ -98,10 +98,6 @@ class SuiteFields : public ConfigFields {
 
 constexpr int64_t kMost = ConfigFields::kLargestSize;
 
-std::optional<std::string> loss_from_name(const std::string& name) {
-  return find_named<LossKind>(name) ? std::optional(name) : std::nullopt;
-}
-
 std::optional<std::string> task_from_name(const std::string& name) {
   const bool known = std::any_of(tasks().begin(), tasks().end(),
                                  [&](const Task& task) { return task.name == name; });
@@ -162,17 +158,18 @@ void read_learning_rates(const Json& json, const std::string& where, Suite& suit
 
 void read_equal_time(const Json& json, const std::string& where, Suite& suite) {
   const SuiteFields fields(json, where + ": equal_time", {"loss", "as"});
-  EqualTime& equal = suite.equal_time.emplace();
-  const auto one_of_losses = [&](const char* field, std::string& loss) {
-    fields.named(field, loss_from_name, one_of_names<LossKind>(), loss);
-    if (loss.empty()) fields.refuse(field, "missing");
-    if (std::find(suite.losses.begin(), suite.losses.end(), loss) == suite.losses.end())
-      fields.refuse(field, loss + " is not one of the suite's losses");
+  const auto one_of_losses = [&](const char* field) {
+    std::optional<LossKind> loss;
+    fields.named(field, find_named<LossKind>, one_of_names<LossKind>(), loss);
+    if (!loss) fields.refuse(field, "missing");
+    if (std::find(suite.losses.begin(), suite.losses.end(), *loss) == suite.losses.end())
+      fields.refuse(field, fmt::format("{} is not one of the suite's losses", name(*loss)));
+    return *loss;
   };
-  one_of_losses("loss", equal.loss);
-  one_of_losses("as", equal.as);
+  const EqualTime equal = {.loss = one_of_losses("loss"), .as = one_of_losses("as")};
   if (equal.loss == equal.as) fields.refuse("as", "is the same loss");
   if (suite.steps == 0) fields.refuse("loss", "the suite trains for 0 steps");
+  suite.equal_time = equal;
 }
 
 void read_tasks(const Json& json, const fs::path& folder, const std::string& where, Suite& suite) {
@@ -234,7 +231,7 @@ void read_matrix(const SuiteFields& fields, Suite& suite) {
   fields.numbers("seeds", 0, std::numeric_limits<int64_t>::max(), suite.seeds);
   fields.names("strategies", find_named<PlanStrategy>, one_of_names<PlanStrategy>(),
                suite.strategies);
-  fields.names("losses", loss_from_name, one_of_names<LossKind>(), suite.losses);
+  fields.names("losses", find_named<LossKind>, one_of_names<LossKind>(), suite.losses);
   fields.names(
       "baselines", baseline_from_name,
       one_of({std::string(name(FeatureMap::kPerformer)), std::string(name(FeatureMap::kDijiang))}),

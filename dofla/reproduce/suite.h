@@ -32,7 +32,7 @@ struct LearningRates {
 // Another run of `loss` for every cost, strategy and seed, with as many steps as its time allows
 // when it has that of `as`.
 struct EqualTime {
-  std::string loss, as;
+  LossKind loss, as;
 };
 
 struct Suite {
@@ -43,7 +43,7 @@ struct Suite {
 
   std::vector<int64_t> costs = {64};
   std::vector<PlanStrategy> strategies;
-  std::vector<std::string> losses;  // names of LossKind
+  std::vector<LossKind> losses;
   std::vector<FeatureMap> baselines;
   std::vector<uint64_t> seeds = {1};
 

@@ -57,7 +57,7 @@ void add_published(const std::vector<std::string>& tasks, const TaskFigure& figu
 }
 
 std::optional<double> published_accuracy(const Student& student, const std::string& task) {
-  return !student.baseline() ? published::accuracy(student.strategy, student.loss, task)
+  return !student.baseline() ? published::accuracy(student.strategy, student.loss.value(), task)
                              : published::baseline_accuracy(student.map, task);
 }
 
@@ -100,7 +100,7 @@ ResultTable task_table(const Study& study, const RunFolder& folder, int64_t cost
     if (student.cost != cost) continue;
     const bool baseline = student.baseline();
     add_row(baseline ? "" : title_of(student.strategy),
-            baseline ? title_of(student.map) : student.loss, &student,
+            baseline ? title_of(student.map) : std::string(student.loss_or_map()), &student,
             [&](const std::string& task) { return published_accuracy(student, task); });
   }
   table.notes.push_back(fmt::format(

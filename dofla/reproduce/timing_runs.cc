@@ -36,12 +36,12 @@ class Fastest {
 std::vector<DimensionPlan> plans(const Study& study, const RunFolder& folder, int64_t cost) {
   std::vector<DimensionPlan> all;
   for (const PlanStrategy strategy : study.suite.strategies)
-    all.push_back(plan_of(study, folder,
-                          {.cost = cost,
-                           .map = study.suite.features,
-                           .strategy = strategy,
-                           .loss = {},
-                           .seed = study.suite.seeds.front()}));
+    all.push_back(with_exact_keys(study, plan_of(study, folder,
+                                                 {.cost = cost,
+                                                  .map = study.suite.features,
+                                                  .strategy = strategy,
+                                                  .loss = {},
+                                                  .seed = study.suite.seeds.front()})));
   return all;
 }
 
@@ -81,7 +81,7 @@ Json measure_training(const Study& study, int64_t cost, const Progress& progress
     study.device.synchronize();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  const auto step_seconds = [&](const std::string& loss) {
+  const auto step_seconds = [&](LossKind loss) {
     const Student student = {
         .cost = cost, .map = suite.features, .loss = loss, .seed = suite.seeds.front()};
     const DimensionPlan plan =
@@ -130,7 +130,8 @@ Run inference_run(const Study& study, const RunFolder& folder, int64_t cost) {
     return Json{{"teacher", study.teacher_line()},
                 {"device", study.device.description()},
                 {"lengths", study.suite.timing},
-                {"dims", dims}};
+                {"dims", dims},
+                {"exact_keys", to_json(study.suite.exact)}};
   };
   return {inference_name(cost), "inference", settings,
           [&study, &folder, cost](const Progress& progress) {
@@ -140,6 +141,8 @@ Run inference_run(const Study& study, const RunFolder& folder, int64_t cost) {
 
 Run training_time_run(const Study& study, int64_t cost) {
   const auto settings = [&study, cost] {
+    Json losses = Json::array();
+    for (const LossKind loss : study.suite.losses) losses.push_back(name(loss));
     return Json{{"teacher", study.teacher_line()},
                 {"device", study.device.description()},
                 {"cost", cost},
@@ -147,7 +150,8 @@ Run training_time_run(const Study& study, int64_t cost) {
                 {"sequence_length", study.text.train.length()},
                 {"init", name(study.suite.init)},
                 {"mask", name(study.suite.mask)},
-                {"losses", study.suite.losses}};
+                {"exact_keys", to_json(study.suite.exact)},
+                {"losses", losses}};
   };
   return {training_name(cost), "training-time", settings, [&study, cost](const Progress& progress) {
             return measure_training(study, cost, progress);

@@ -62,7 +62,7 @@ ResultTable inference_table(const Study& study, const RunFolder& folder, int64_t
 }
 
 ResultTable training_time_table(const Study& study, const RunFolder& folder, int64_t cost) {
-  const std::vector<std::string>& losses = study.suite.losses;
+  const std::vector<LossKind>& losses = study.suite.losses;
   ResultTable table = {.title = fmt::format("Training time a sample at cost {}", cost),
                        .label_names = {"loss"},
                        .columns = {{"ms", study.teacher_name},
@@ -74,20 +74,21 @@ ResultTable training_time_table(const Study& study, const RunFolder& folder, int
                        .notes = {}};
   const auto times = if_recorded([&] { return read_training_time(study, folder, cost); });
   const auto forward = times ? std::optional(times->teacher_forward) : std::nullopt;
-  const auto of_loss = [&](const std::string& loss) -> std::optional<double> {
+  const auto of_loss = [&](LossKind loss) -> std::optional<double> {
     const auto place = place_of(losses, loss);
     return times && place ? std::optional(times->losses[*place]) : std::nullopt;
   };
-  const auto direct = of_loss("direct");
+  const auto direct = of_loss(LossKind::kDirect);
   table.rows.push_back({{"teacher's forward"},
                         {number_cell(forward, 1), ratio_cell(forward, forward),
                          ratio_cell(forward, direct), dash(), dash()}});
-  for (const std::string& loss : losses) {
+  for (const LossKind loss : losses) {
     const auto published = published::training_milliseconds(loss);
-    table.rows.push_back({{loss},
-                          {number_cell(of_loss(loss), 1), ratio_cell(of_loss(loss), forward),
-                           ratio_cell(of_loss(loss), direct), number_cell(published, 1),
-                           ratio_cell(published, published::training_milliseconds("direct"))}});
+    table.rows.push_back(
+        {{std::string(name(loss))},
+         {number_cell(of_loss(loss), 1), ratio_cell(of_loss(loss), forward),
+          ratio_cell(of_loss(loss), direct), number_cell(published, 1),
+          ratio_cell(published, published::training_milliseconds(LossKind::kDirect))}});
   }
   table.notes.push_back(fmt::format(
       "A sample is a window of {} tokens, in steps of {}; the fastest of three, on {}, all in one "

@@ -130,8 +130,7 @@ DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int
                               PlanUnit by) {
   if (table.key_ladder.empty())
     fail(
-        "the sensitivity says nothing of exact keys, and cannot plan a memory: measure it with "
-        "dofla sensitivity --memory");
+        "the sensitivity says nothing of exact keys, and cannot plan a memory: measure it for one");
   require(least >= 1 && least <= DimensionPlan::kLargestDimension,
           "least: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, least);
   int64_t left = memory - require_enough(table, memory, least);

@@ -1,5 +1,7 @@
 #include "dofla/sensitivity/side_by_side.h"
 
+#include <algorithm>
+
 #include "dofla/core/error.h"
 #include "dofla/distill/layer_target.h"
 #include "dofla/distill/shared_batch.h"
@@ -10,8 +12,7 @@ namespace dofla {
 // trainer take its step, so that the steps nest and the last one runs the teacher for all.
 SideBySide::SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts,
                        const LayerwiseLoss& loss, const TrainOptions& options, const Group& group)
-    : teacher_(teacher), loss_(loss), group_(group) {
-  require(!starts.empty(), "SideBySide: no features");
+    : teacher_(teacher), loss_(loss), group_(group), exact_(common_exact_keys(starts)) {
   for (FeatureSet& start : starts) {
     Objective objective = layerwise_objective(teacher, loss);
     const size_t next = trainers_.size() + 1;
@@ -40,19 +41,18 @@ void SideBySide::run_teacher(const Tensor& ids) const {
       if (const Features& of = trainer.features->layers[static_cast<size_t>(layer)]; !of.empty())
         add(of, *trainer.take);
   };
-  ForwardOptions forward;
-  forward.heads_only = true;
-  forward.observer = [&](int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
-    // All students have the same exact keys.
-    const LayerTarget target(
-        q, k, v, exact_keys_of(waiting_.front().features->exact, static_cast<size_t>(layer)),
-        loss_);
-    for_each(layer, [&](const Features& features, const Objective::Take& take) {
-      batch.add(layer, target.loss(features), take);
-    });
-  };
   if (batch.rows().defined()) {
-    teacher_.forward(batch.rows(), forward);
+    const auto wanted = [&](int64_t layer) {
+      return std::ranges::any_of(waiting_, [&](const Waiting& trainer) {
+        return !trainer.features->layers[static_cast<size_t>(layer)].empty();
+      });
+    };
+    each_target(teacher_, batch.rows(), exact_, loss_, wanted,
+                [&](int64_t layer, const LayerTarget& target) {
+                  for_each(layer, [&](const Features& features, const Objective::Take& take) {
+                    batch.add(layer, target.loss(features), take);
+                  });
+                });
   } else {
     for (int64_t layer = 0; layer < teacher_.config().layers; ++layer)
       for_each(layer, [&](const Features& features, const Objective::Take& take) {

@@ -10,7 +10,7 @@ namespace dofla {
 
 class SideBySide {
  public:
-  // The teacher must live as long as this.
+  // One set or more, with the same exact keys. The teacher must live as long as this.
   SideBySide(const Transformer& teacher, std::vector<FeatureSet> starts, const LayerwiseLoss& loss,
              const TrainOptions& options, const Group& group = {});
   SideBySide(const SideBySide&) = delete;
@@ -33,6 +33,7 @@ class SideBySide {
   const Transformer& teacher_;
   LayerwiseLoss loss_;
   Group group_;
+  ExactKeySet exact_;  // that all sets have
   std::vector<FeatureTrainer> trainers_;
   std::vector<Waiting> waiting_;
 };

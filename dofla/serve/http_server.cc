@@ -23,7 +23,7 @@ asio::ip::address address_of(const std::string& text) {
   boost::system::error_code error;
   asio::ip::address address =
       asio::ip::make_address(text == "localhost" ? "127.0.0.1" : text, error);
-  if (error) fail("--host {}: expected an address such as 127.0.0.1, 0.0.0.0 or ::1", text);
+  if (error) fail("host {}: expected an address such as 127.0.0.1, 0.0.0.0 or ::1", text);
   return address;
 }
 
@@ -55,7 +55,7 @@ struct HttpServer::Impl {
       acceptor.listen();
       port = acceptor.local_endpoint().port();
     } catch (const boost::system::system_error& error) {
-      fail("{}:{}: cannot listen there: {}; choose another --port or --host", options.host,
+      fail("{}:{}: cannot listen there: {}; choose another port or host", options.host,
            options.port, error.code().message());
     }
   }

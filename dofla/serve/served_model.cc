@@ -78,14 +78,14 @@ void ServedModel::find_chat_template(const fs::path& folder, const std::string& 
                   spelled("eos_token", model_.config().end_of_text)};
   if (!name.empty()) {
     chat_ = named_chat_template(name, chat_tokens_);
-    if (!chat_) fail("--chat-template {}: expected {}", name, chat_template_names());
+    if (!chat_) fail("chat template {}: expected {}", name, chat_template_names());
   } else if (jinja_ = jinja_of(folder, config); jinja_.empty()) {
-    no_chat_ = fmt::format("model {} has no chat template: choose {} with --chat-template", id_,
-                           chat_template_names());
+    no_chat_ =
+        fmt::format("model {} has no chat template: choose {} for it", id_, chat_template_names());
   } else if (chat_ = recognise_chat_template(jinja_, chat_tokens_); !chat_) {
-    no_chat_ = fmt::format(
-        "model {}: its chat template is none that dofla knows ({}): choose {} with --chat-template",
-        id_, excerpt(jinja_.substr(0, 60)), chat_template_names());
+    no_chat_ =
+        fmt::format("model {}: its chat template is none that dofla knows ({}): choose {} for it",
+                    id_, excerpt(jinja_.substr(0, 60)), chat_template_names());
   }
   if (chat_) end_of_turn_ = tokenizer_.token_id(chat_->end);
 }

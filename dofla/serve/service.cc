@@ -67,8 +67,8 @@ Service::Service(std::vector<std::shared_ptr<ServedModel>> models, ServiceOption
     : models_(std::move(models)), options_(std::move(options)) {
   require(!models_.empty(), "serve: no model");
   require(!options_.api_key.empty() || is_loopback(options_.http.host),
-          "other machines can reach {}: give a key that they must know, in DOFLA_API_KEY or a file "
-          "named by --api-key",
+          "other machines can reach {}: give an API key that they must know, in DOFLA_API_KEY or a "
+          "file",
           options_.http.host);
   HttpHandlers handlers;
   handlers.gate = [this](const HttpRequest& request) { return gate(request); };

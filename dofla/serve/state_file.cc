@@ -39,7 +39,7 @@ class TensorReader {
     if (at_ == list_.size()) fail("{}: it holds only {} tensors", where_, at_);
     const Json& entry = list_[at_++];
     const auto stored = entry.contains("dtype") && entry["dtype"].is_string()
-                            ? dtype_from_name(entry["dtype"].get<std::string>())
+                            ? find_named<DType>(entry["dtype"].get<std::string>())
                             : std::nullopt;
     if (!stored || !is_float(*stored) || !entry.contains("shape") || entry["shape"] != Json(shape))
       fail("{}: tensor {}: expected {}, found {}", where_, at_ - 1, to_string(shape),

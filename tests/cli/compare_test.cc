@@ -164,6 +164,14 @@ TEST_F(CompareCli, MistakesAreOneLineAndLeaveNoFile) {
   const std::string other = (test::assets() / "wiki-mini").string();
   expect_failure({"compare", teacher, other, "--texts", text(), "--length", "32", "--out", page}, 1,
                  other + ": a vocabulary of");
+  const fs::path unlike = scratch.path() / "unlike";  // as many tokens, two of them exchanged
+  fs::copy(teacher, unlike);
+  Json tokenizer = load_json(unlike / "tokenizer.json");
+  for (auto& [token, id] : tokenizer["model"]["vocab"].items())
+    if (id == 300 || id == 301) id = 601 - id.get<int>();
+  write_whole(unlike / "tokenizer.json", tokenizer.dump());
+  expect_failure({"compare", teacher, unlike.string(), "--texts", text(), "--out", page}, 1,
+                 unlike.string() + ": token 300 is ");
   expect_failure(compare({"--texts", text(), "--tasks", scratch.path().string()}), 1,
                  "holds no folder of a task");
   expect_failure(joined(compare({"--texts", text(), "--last-words", "none.jsonl"}), out), 1,

@@ -54,6 +54,17 @@ TEST_F(DofCli, PrintsATableWithTheLargestHeadOfEachLayerMarked) {
   EXPECT_THAT(result.out, HasSubstr("balanced coordinates, λ = 2^-4"));
 }
 
+// A single draw tells nothing of its spread, and ± 0 would say that it did.
+TEST_F(DofCli, ASingleDrawHasNoSpread) {
+  EXPECT_THAT(run(dof({"--out", table})).out, HasSubstr(" ± "));
+  EXPECT_THAT(run({"plan", table, "--strategy", "dof", "--cost", "4"}).out, HasSubstr(" ± "));
+  std::vector<std::string> one = dof({"--out", table});
+  *(std::ranges::find(one, "--draws") + 1) = "1";
+  EXPECT_THAT(run(one).out, testing::Not(HasSubstr("±")));
+  EXPECT_THAT(run({"plan", table, "--strategy", "dof", "--cost", "4"}).out,
+              testing::Not(HasSubstr("±")));
+}
+
 TEST_F(DofCli, JsonHasEveryHead) {
   const Json config = load_json(test::fixtures() / "gpt2" / "config.json");
   const Json result = json(dof({"--lambda", "2^-4", "--gram", "max"}));

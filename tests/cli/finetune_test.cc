@@ -85,6 +85,20 @@ TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
   EXPECT_EQ(json({"inspect", out})["linear_attention"]["feature_map"], "untied");
 }
 
+TEST_F(FinetuneCli, KeepsTheBeginningIfEveryEpochIsWorse) {
+  const ProcessResult result =
+      run({"finetune", model, "--length", "32", "--sequences", "12", "--held-out", "4", "--epochs",
+           "1", "--lr", "0.03", "--out", out});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("every epoch is worse than the model was before: it is kept as it was"));
+  EXPECT_THAT(result.err, HasSubstr(out + ": the model as it was before training"));
+  const auto loss_of = [&](const std::string& folder) {
+    return json({"evaluate", folder, "--length", "32", "--sequences", "4"})["loss"];
+  };
+  EXPECT_EQ(loss_of(out), loss_of(model));
+}
+
 TEST_F(FinetuneCli, LearnsFromText) {
   const std::vector<std::string> on_text = {
       "finetune", model, "--length", "32", "--sequences", "24", "--held-out", "4", "--epochs", "2"};

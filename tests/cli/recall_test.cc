@@ -92,7 +92,7 @@ TEST_F(RecallCli, MistakesAreNamed) {
                  "with a distance of 128, not for 9: ask fewer or give a longer text");
   expect_failure(recall({fixture}), 1, "tokenizer");
   expect_failure(recall({"--distances", "16", "--teacher", fixture}), 1,
-                 "the teacher has a vocabulary of");
+                 "the tokens of its teacher");
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST_F(SensitivityCli, RefusesAMemoryInOneLine) {
   expect_failure(bare({"--memory", "1MB", "--block", "3", "--out", out}), 2, "divides 64");
   saved();
   expect_failure({"plan", file, "--memory", "1MB"}, 1,
-                 "measure it with dofla sensitivity --memory");
+                 "says nothing of exact keys, and cannot plan a memory: measure it for one");
   expect_failure({"plan", file, "--memory", "3XB"}, 2, "expected a size such as 3MB");
   expect_failure({"plan", file, "--memory", "1MB", "--cost", "4"}, 2, "excludes");
   const std::string dof = (scratch.path() / "dof.json").string();

@@ -56,6 +56,21 @@ TEST(AbilityFindings, SayNothingWhereTheTeacherGuesses) {
   EXPECT_EQ(about(findings, "needle in text").grade, Grade::kFar);
 }
 
+// Names in the list of what cannot be told hold no commas of their own.
+TEST(AbilityFindings, WrittenAnswersAreAnAbilityOfTheirOwn) {
+  Abilities teacher, student;
+  LetteredResult written;
+  written.questions = 40;
+  written.acc.mean = written.chance = 0.25;
+  teacher.tasks.push_back({.task = "mmlu", .chance = 0.25});
+  teacher.tasks.back().result.questions = 40;
+  teacher.tasks.back().result.acc.mean = 0.25;
+  teacher.tasks.back().generated = written;
+  student.tasks = teacher.tasks;
+  EXPECT_THAT(about(ability_findings(student, teacher), "cannot be told").words,
+              HasSubstr("mmlu, mmlu (written): the teacher"));
+}
+
 // Distances that only a student can read are shown, and not compared.
 TEST(AbilityFindings, CompareOnlyWhatBothWereAsked) {
   const Abilities teacher = some_abilities(90, 0.5, 0.9);

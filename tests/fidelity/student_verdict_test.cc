@@ -73,7 +73,7 @@ TEST(StudentVerdict, SaysWhatFlattersAndWhatItTakes) {
                                       500'700 / (6 * 4 * 64 * 2 * 2) + 1)));
   student.cost = report.teacher_cost;
   EXPECT_THAT(said(verdict_of(student, report, some_model()), "memory"),
-              ElementsAre("196.6 MB at 32000 tokens, and grows with the sequence"));
+              ElementsAre("196.6 MB at 32k tokens, and grows with the sequence"));
 }
 
 }  // namespace

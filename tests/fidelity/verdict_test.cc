@@ -67,6 +67,9 @@ TEST(Verdict, AFindingHasTheNumbers) {
   EXPECT_EQ(finding.about, "wiki");
   for (const char* part : {"+0.250", "KL 0.123", "87.6 %", "in domain"})
     EXPECT_THAT(finding.words, HasSubstr(part));
+  EXPECT_THAT(finding.words, testing::Not(HasSubstr("single window")));
+  d.kl_stderr = std::nan("");
+  EXPECT_THAT(text_finding("wiki", true, d).words, HasSubstr("in a single window"));
 }
 
 }  // namespace

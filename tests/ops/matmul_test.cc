@@ -37,6 +37,14 @@ Tensor as_type(const Tensor& weight, DType dtype, bool input_major) {
   return out;
 }
 
+Linear random_linear(int64_t inputs, int64_t outputs, DType dtype, bool input_major,
+                     Random& random) {
+  const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
+  return {.weight = as_type(test::normal_tensor(shape, random), dtype, input_major),
+          .input_major = input_major,
+          .bias = test::normal_tensor({outputs}, random)};
+}
+
 // What rounding a row of x to 16 bits does to an output at most: half a step of every input, and of
 // a float32 product the rest. `weight` are those of one output, with their factors; where factors
 // are of the inputs, x has them instead.
@@ -68,11 +76,7 @@ TEST(Matmul, ARowHasTheSameBitsInAnyCompany) {
        {std::pair{203, 331}, std::pair{1111, 40}, std::pair{5, 3}, std::pair{112, 70}})
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8})
       for (const bool input_major : {false, true}) {
-        const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
-        const Linear linear = {
-            .weight = as_type(test::normal_tensor(shape, random), dtype, input_major),
-            .input_major = input_major,
-            .bias = test::normal_tensor({outputs}, random)};
+        const Linear linear = random_linear(inputs, outputs, dtype, input_major, random);
         const Tensor x = test::normal_tensor({64, inputs}, random);
         const auto weight = output_rows(linear);
         for (const int64_t rows : {1, 2, 4, 5, 9, 16, 64})
@@ -113,10 +117,7 @@ TEST(Matmul, ScaledWeightsAreTheirProductsWithTheirFactors) {
   Random random(12);
   const int64_t inputs = 70, outputs = 400, rows = 130;  // more outputs than two panels hold
   for (const bool input_major : {false, true}) {
-    const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
-    const Linear scaled = {.weight = as_scaled(test::normal_tensor(shape, random), input_major),
-                           .input_major = input_major,
-                           .bias = test::normal_tensor({outputs}, random)};
+    const Linear scaled = random_linear(inputs, outputs, DType::kI8, input_major, random);
     const Linear exact = {
         .weight = scaled.weight.to(DType::kF32), .input_major = input_major, .bias = scaled.bias};
     const Tensor x = test::normal_tensor({rows, inputs}, random);
@@ -138,11 +139,7 @@ TEST(Matmul, LargeProductsAreMadeOfParts) {
   const Tensor x = test::normal_tensor({rows, inputs}, random);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8})
     for (const bool input_major : {false, true}) {
-      const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
-      const Linear linear = {
-          .weight = as_type(test::normal_tensor(shape, random), dtype, input_major),
-          .input_major = input_major,
-          .bias = test::normal_tensor({outputs}, random)};
+      const Linear linear = random_linear(inputs, outputs, dtype, input_major, random);
       const auto weight = output_rows(linear);
       const double tolerance =
           test::product_tolerance(inputs, test::largest(x), test::largest(linear.weight));
@@ -165,11 +162,7 @@ TEST(MatmulBackward, GradientOfXForEveryTypeAndLayout) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8})
     for (const bool input_major : {false, true})
       for (const int64_t rows : {1, 63, 64, 65}) {
-        const Shape shape = input_major ? Shape{inputs, outputs} : Shape{outputs, inputs};
-        const Linear linear = {
-            .weight = as_type(test::normal_tensor(shape, random), dtype, input_major),
-            .input_major = input_major,
-            .bias = test::normal_tensor({outputs}, random)};
+        const Linear linear = random_linear(inputs, outputs, dtype, input_major, random);
         const Tensor grad_y = test::normal_tensor({rows, outputs}, random);
         const auto weight = output_rows(linear);
         std::vector<double> expected(static_cast<size_t>(rows * inputs), 0.0);

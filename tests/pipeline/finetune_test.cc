@@ -60,7 +60,7 @@ TEST_F(FinetuneOnText, TheFolderHasTheRunAndWhereItComesFrom) {
 TEST_F(FinetuneOnText, ATeacherHasTheTokensOfItsStudent) {
   const Checkpoint other(test::fixtures() / "gpt2");
   test::expect_error([&] { finetune_on_text(model, {.model = &other}, text, {}, still()); },
-                     {"gpt2", "a vocabulary of", "the tokens of its student"});
+                     {"gpt2", "a vocabulary of", "the tokens of its teacher"});
 }
 
 TEST_F(FinetuneOnText, AFileStandsForTheTeacher) {

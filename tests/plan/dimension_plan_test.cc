@@ -131,7 +131,7 @@ TEST(DimensionPlan, IsForQueryHeadsOrForKeyHeads) {
   EXPECT_NO_THROW(require_fits(key, config, FeatureMap::kUntied));
   test::expect_error([&] { require_fits(query, config, FeatureMap::kUntied); },
                      {"for 8 heads a layer", "untied features belong to the 2 key heads",
-                      "dofla dof --features untied"});
+                      "measured for untied features"});
   test::expect_error([&] { require_fits(key, config, FeatureMap::kPrf); },
                      {"for 2 heads a layer", "prf features belong to the 8 query heads"});
   config.kv_heads = 8;  // then there is no difference

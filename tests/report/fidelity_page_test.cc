@@ -77,9 +77,51 @@ TEST(FidelityPage, ASoftmaxStudentIsAControlOfTheOthers) {
 }
 
 TEST(FidelityPage, MarkdownHasTheVerdict) {
-  const std::string text = fidelity_markdown(test::plain_fidelity(), {"dofla compare", "1"});
-  for (const char* part : {"## Verdict", "## Loss", "## Cost", "## Recall", "out/hybrid"})
+  FidelityReport report = test::plain_fidelity();
+  report.left_out = {"tasks: nobody asked"};
+  const std::string text = fidelity_markdown(report, {"dofla compare", "1"});
+  for (const char* part : {"## Verdict", "## Loss", "## Cost", "## Recall", "out/hybrid",
+                           "| left out | tasks: nobody asked |"})
     EXPECT_THAT(text, HasSubstr(part));
+}
+
+// The only one needs no column for its name, and no legend.
+TEST(FidelityPage, OneStudentIsNamedOnce) {
+  FidelityReport report = test::plain_fidelity();
+  const std::string two = render_fidelity_page(report, {"dofla compare a b", "1"});
+  report.students.pop_back();
+  for (const ResultTable& table : {losses_table(report), divergence_table(report),
+                                   agreement_table(report), controls_table(report)}) {
+    EXPECT_EQ(table.label_names.front(), "text") << table.title;
+    EXPECT_EQ(table.rows.front().labels.front(), "wiki (in domain)") << table.title;
+    for (const TableRow& row : table.rows)
+      EXPECT_EQ(row.labels.size(), table.label_names.size()) << table.title;
+  }
+  EXPECT_EQ(verdict_table(report).label_names.front(), "about");
+  const std::string one = render_fidelity_page(report, {"dofla compare a b", "1"});
+  EXPECT_THAT(two, HasSubstr("</dl>\n<ul class=\"legend\""));
+  EXPECT_THAT(one, Not(HasSubstr("</dl>\n<ul class=\"legend\"")));
+}
+
+// A control that is its teacher has no place on a logarithm, and does not flatten the others.
+TEST(FidelityPage, AStudentWithoutDivergenceLeavesTheOthersTheirScale) {
+  FidelityReport report = test::plain_fidelity();
+  StudentFidelity copy = report.students.back();
+  report.students.resize(1);
+  const auto first_curve = [](const std::string& chart) {
+    const size_t begin = chart.find(" d=\"", chart.find("mark series"));
+    return chart.substr(begin, chart.find('"', begin + 4) - begin);
+  };
+  const std::string tail = first_curve(render_kl_percentiles(report));
+  const std::string position = first_curve(render_kl_by_position(report));
+  const char* note = "A student that is its teacher has no curve.";
+  EXPECT_THAT(render_fidelity_page(report, {"", "1"}), Not(HasSubstr(note)));
+  copy.all = {};
+  for (Slice& slice : copy.where.by_position) slice.kl = 0;
+  report.students.push_back(copy);
+  EXPECT_EQ(first_curve(render_kl_percentiles(report)), tail);
+  EXPECT_EQ(first_curve(render_kl_by_position(report)), position);
+  EXPECT_THAT(render_fidelity_page(report, {"", "1"}), HasSubstr(note));
 }
 
 TEST(FidelityPage, ShortNamesStayDifferent) {

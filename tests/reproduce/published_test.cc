@@ -28,18 +28,18 @@ TEST(Published, TheAveragesOfTheAccuraciesAreThoseInPrint) {
   EXPECT_NEAR(baseline(FeatureMap::kPerformer), 0.3952, kHalfADigit);
   // Printed as 0.3409: the seven figures beside it give 0.3439.
   EXPECT_NEAR(baseline(FeatureMap::kDijiang), 0.3439, kHalfADigit);
-  const auto student = [](PlanStrategy strategy, std::string_view loss) {
+  const auto student = [](PlanStrategy strategy, LossKind loss) {
     return average([=](std::string_view task) { return accuracy(strategy, loss, task); });
   };
-  EXPECT_NEAR(student(PlanStrategy::kFix, "direct"), 0.4141, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kFix, "softmax"), 0.3958, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kFix, "l2"), 0.3980, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kDof, "direct"), 0.4182, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kDof, "softmax"), 0.4190, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kDof, "l2"), 0.3965, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kDofClip, "direct"), 0.4223, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kDofClip, "softmax"), 0.4182, kHalfADigit);
-  EXPECT_NEAR(student(PlanStrategy::kDofClip, "l2"), 0.4079, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kFix, LossKind::kDirect), 0.4141, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kFix, LossKind::kSoftmax), 0.3958, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kFix, LossKind::kL2), 0.3980, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kDof, LossKind::kDirect), 0.4182, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kDof, LossKind::kSoftmax), 0.4190, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kDof, LossKind::kL2), 0.3965, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kDofClip, LossKind::kDirect), 0.4223, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kDofClip, LossKind::kSoftmax), 0.4182, kHalfADigit);
+  EXPECT_NEAR(student(PlanStrategy::kDofClip, LossKind::kL2), 0.4079, kHalfADigit);
 }
 
 TEST(Published, DimensionsHaveTheCostAsTheirMean) {
@@ -57,12 +57,12 @@ TEST(Published, TheHeadTableHasTwelveHeadsInTwelveLayers) {
 }
 
 TEST(Published, WhatThePaperDoesNotHaveIsNothing) {
-  EXPECT_EQ(published::next_token_loss(PlanStrategy::kDofHead, "softmax"), std::nullopt);
-  EXPECT_EQ(published::next_token_loss(PlanStrategy::kDof, "attention-mse"), std::nullopt);
-  EXPECT_EQ(published::accuracy(PlanStrategy::kDof, "softmax", "chess"), std::nullopt);
+  EXPECT_EQ(published::next_token_loss(PlanStrategy::kDofHead, LossKind::kSoftmax), std::nullopt);
+  EXPECT_EQ(published::next_token_loss(PlanStrategy::kDof, LossKind::kAttentionMse), std::nullopt);
+  EXPECT_EQ(published::accuracy(PlanStrategy::kDof, LossKind::kSoftmax, "chess"), std::nullopt);
   EXPECT_EQ(published::inference_seconds(PlanStrategy::kDofHead), std::nullopt);
-  EXPECT_EQ(published::training_milliseconds("attention-mse"), std::nullopt);
-  EXPECT_EQ(published::next_token_loss(PlanStrategy::kDof, "softmax"), 4.0170);
+  EXPECT_EQ(published::training_milliseconds(LossKind::kAttentionMse), std::nullopt);
+  EXPECT_EQ(published::next_token_loss(PlanStrategy::kDof, LossKind::kSoftmax), 4.0170);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class Reproduce : public testing::Test {
     suite.held_out = 2;
     suite.costs = {4};
     suite.strategies = {PlanStrategy::kFix, PlanStrategy::kDof};
-    suite.losses = {"direct", "softmax"};
+    suite.losses = {LossKind::kDirect, LossKind::kSoftmax};
     suite.baselines = {FeatureMap::kPerformer, FeatureMap::kDijiang};
     suite.seeds = {1, 2};
     suite.steps = 2;
@@ -58,7 +58,7 @@ class Reproduce : public testing::Test {
 };
 
 TEST_F(Reproduce, TablesHoldTheNumbersOfTheRuns) {
-  suite.equal_time = {"direct", "softmax"};
+  suite.equal_time = {LossKind::kDirect, LossKind::kSoftmax};
   suite.timing = {8, 32};
   const MatrixOutcome outcome = run();
   EXPECT_THAT(outcome.failed, IsEmpty());
@@ -70,7 +70,8 @@ TEST_F(Reproduce, TablesHoldTheNumbersOfTheRuns) {
 
   const auto result = [&](uint64_t seed) {
     return read_student_result(
-        *folder, {.cost = 4, .strategy = PlanStrategy::kDof, .loss = "softmax", .seed = seed});
+        *folder,
+        {.cost = 4, .strategy = PlanStrategy::kDof, .loss = LossKind::kSoftmax, .seed = seed});
   };
   const double mean = (result(1).student_loss + result(2).student_loss) / 2;
   const double spread = std::abs(result(1).student_loss - result(2).student_loss) / std::sqrt(2);
@@ -100,7 +101,7 @@ TEST_F(Reproduce, AnInterruptedMatrixGoesOn) {
   const fs::path runs = scratch.path() / "out/runs";
   const std::string before = read_text(runs / "c4-fix-softmax-s1.json");
   fs::remove(runs / "c4-fix-direct-s1.json");
-  suite.losses.push_back("l2");
+  suite.losses.push_back(LossKind::kL2);
   const MatrixOutcome outcome = run();
   EXPECT_EQ(outcome.ran, 2);  // what was lost, and what is new
   EXPECT_EQ(read_text(runs / "c4-fix-softmax-s1.json"), before);
@@ -110,7 +111,7 @@ TEST_F(Reproduce, AnInterruptedMatrixGoesOn) {
 
 TEST_F(Reproduce, ADivergingRunIsNamedAndTheOthersAreThere) {
   suite.strategies = {PlanStrategy::kFix};
-  suite.losses = {"softmax", "l2"};
+  suite.losses = {LossKind::kSoftmax, LossKind::kL2};
   suite.seeds = {1};
   suite.steps = 60;
   suite.learning_rates["softmax"] = {1000, 1000};
@@ -130,7 +131,7 @@ TEST_F(Reproduce, AccuraciesOfTeacherAndStudents) {
   test::write_task_files(data);
   fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
   suite.strategies = {PlanStrategy::kFix};
-  suite.losses = {"softmax"};
+  suite.losses = {LossKind::kSoftmax};
   suite.baselines = {};
   suite.tasks =
       SuiteTasks{.names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rates = {1e-3}};
@@ -158,7 +159,7 @@ TEST_F(Reproduce, TheRateOfStudentsIsTheTeachersBest) {
   test::write_task_files(data);
   fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
   suite.strategies = {PlanStrategy::kFix};
-  suite.losses = {"softmax"};
+  suite.losses = {LossKind::kSoftmax};
   suite.baselines = {};
   suite.seeds = {1};
   const std::vector<double> rates = {1e-6, 1e-3, 1e-2};

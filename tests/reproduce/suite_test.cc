@@ -44,7 +44,7 @@ TEST_F(SuiteTest, ReadsEveryField) {
   EXPECT_EQ(suite.held_out, 4);
   EXPECT_THAT(suite.costs, ElementsAre(8, 16));
   EXPECT_THAT(suite.strategies, ElementsAre(PlanStrategy::kFix, PlanStrategy::kDofHead));
-  EXPECT_THAT(suite.losses, ElementsAre("direct", "l2"));
+  EXPECT_THAT(suite.losses, ElementsAre(LossKind::kDirect, LossKind::kL2));
   EXPECT_THAT(suite.baselines, ElementsAre(FeatureMap::kPerformer, FeatureMap::kDijiang));
   EXPECT_THAT(suite.seeds, ElementsAre(3, 0));
   EXPECT_EQ(suite.steps, 7);
@@ -55,8 +55,8 @@ TEST_F(SuiteTest, ReadsEveryField) {
   EXPECT_EQ(suite.learning_rates.at("l2").alpha, std::nullopt);
   EXPECT_EQ(suite.learning_rates.at("dijiang").alpha, 0.25);
   ASSERT_TRUE(suite.equal_time);
-  EXPECT_EQ(suite.equal_time->loss, "l2");
-  EXPECT_EQ(suite.equal_time->as, "direct");
+  EXPECT_EQ(suite.equal_time->loss, LossKind::kL2);
+  EXPECT_EQ(suite.equal_time->as, LossKind::kDirect);
   EXPECT_EQ(suite.dof.lambda, 0.0625);
   EXPECT_EQ(suite.dof.samples, 9);
   EXPECT_EQ(suite.dof.draws, 2);

@@ -101,7 +101,8 @@ TEST_F(ReproducedTables, EqualTimeHasStepsTimesTheirSeconds) {
 // A step of direct took three times as long as one of softmax, for the second seed five times.
 TEST_F(ReproducedTables, EqualTimeGivesAsManyStepsAsTheOtherLossTook) {
   const auto steps = [&](uint64_t seed) -> int64_t {
-    const Student student = {.cost = 4, .loss = "softmax", .seed = seed, .equal_time = true};
+    const Student student = {
+        .cost = 4, .loss = LossKind::kSoftmax, .seed = seed, .equal_time = true};
     return student_run(*study, *folder, student).settings()["steps"];
   };
   EXPECT_EQ(steps(1), 30);

@@ -181,7 +181,7 @@ TEST(AllocateMemory, ByHeadGoesToTheHeadThatNeedsIt) {
 TEST(AllocateMemory, RefusesWhatItCannotDo) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
   test::expect_error([&] { by_layer(test::small_sensitivity(), 1'000'000); },
-                     {"dofla sensitivity --memory"});
+                     {"measure it for one"});
   AllocateOptions options = {.strategy = PlanStrategy::kSensitivity, .memory = 1000};
   EXPECT_EQ(allocate(table, options).heads, allocate_memory(table, 1000).heads);
   options.cost = 4;

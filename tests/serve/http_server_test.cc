@@ -220,7 +220,7 @@ TEST_F(HttpServerTest, TwoCannotListenAtOnePlace) {
   options.port = start().port();
   test::expect_error([&] { HttpServer(options, {}); }, {"cannot listen"});
   options.host = "no address";
-  test::expect_error([&] { HttpServer(options, {}); }, {"--host no address"});
+  test::expect_error([&] { HttpServer(options, {}); }, {"host no address"});
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 import mutants  # noqa: E402
 
 FOLDERS = {"ops", "dof", "plan", "linear", "model", "train", "evaluate", "generate", "report",
-           "reproduce", "checkpoint", "data", "cli"}
+           "reproduce", "checkpoint", "data", "cli", "features", "distill", "fidelity", "sensitivity",
+           "distributed", "pipeline", "serve"}
 
 
 class TheList(unittest.TestCase):

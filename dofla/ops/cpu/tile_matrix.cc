@@ -4,18 +4,9 @@
 #include <memory>
 #include <type_traits>
 
-#include <hwy/base.h>
-
 #include "dofla/core/error.h"
 #include "dofla/core/parallel.h"
-
-#if HWY_ARCH_X86_64
-#if !defined(__clang__)  // GCC 12 takes the undefined halves in its own header for mistakes
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#endif
+#include "dofla/ops/cpu/x86_intrinsics.h"
 
 namespace dofla::cpu {
 namespace {

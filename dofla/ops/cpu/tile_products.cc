@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include <hwy/base.h>
-
 #include "dofla/core/error.h"
+#include "dofla/ops/cpu/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
-#if !defined(__clang__)  // GCC 12 takes the undefined halves in its own header for mistakes
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #include <cpuid.h>
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
