@@ -65,8 +65,7 @@ TEST_F(CudaDecode, OtherDenseLayers) {
     // What a backward wants comes with the same result; no layer with a factor has a backward.
     Tensor product, expected;
     Dense fresh = there(layer), wide_fresh = wide;
-    for (Dense* one : {&fresh, &wide_fresh})
-      one->factor = Tensor(), one->activation = std::nullopt;
+    for (Dense* one : {&fresh, &wide_fresh}) one->factor = Tensor(), one->activation = std::nullopt;
     expect_close(dense(x.to(gpu), fresh, std::nullopt, &product),
                  dense(x.to(DType::kF32), wide_fresh, std::nullopt, &expected), 20 * kHalfStep,
                  "dense with a tape");
