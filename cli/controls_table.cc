@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "dofla/core/bytes.h"
+
 namespace dofla::cli {
 
 std::string controls_table(const Controls& controls, const JudgedStudent& student) {

@@ -67,10 +67,11 @@ Matrix balancing_map(const Matrix& queries, const Matrix& keys, int n) {
   const Matrix root = power(queries, 0.5, n), inverse_root = power(queries, -0.5, n);
   const Matrix between = power(product(root, product(keys, root, n), n), 0.5, n);
   Matrix square = product(inverse_root, product(between, inverse_root, n), n);
-  for (int i = 0; i < n; ++i)
-    for (int j = 0; j < i; ++j)
-      square[static_cast<size_t>(i * n + j)] = square[static_cast<size_t>(j * n + i)] =
-          0.5 * (square[static_cast<size_t>(i * n + j)] + square[static_cast<size_t>(j * n + i)]);
+  const auto side = static_cast<size_t>(n);
+  for (size_t i = 0; i < side; ++i)
+    for (size_t j = 0; j < i; ++j)
+      square[i * side + j] = square[j * side + i] =
+          0.5 * (square[i * side + j] + square[j * side + i]);
   return power(std::move(square), 0.5, n);
 }
 

@@ -142,6 +142,7 @@ void merge(const Group& group, Compared& compared) {
   }
   const std::vector<std::vector<TokenStatistics>> of_ranks = gather_all(group, tokens);
   std::vector<std::vector<TokenStatistics>::const_iterator> at;
+  at.reserve(of_ranks.size());
   for (const auto& rank : of_ranks) at.push_back(rank.begin());
   compared.windows.clear();
   for (const int64_t size : gather_turns(group, sizes)) {

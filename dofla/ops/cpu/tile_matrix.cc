@@ -97,7 +97,7 @@ using Line = std::conditional_t<std::is_same_v<T, BFloat16>, BFloatLine, FloatLi
 // Turns a tile of 16 × 16 pairs around, by exchanging halves, quarters and so on.
 void transpose(uint16_t* tile) {
   __m512i line[16];
-  for (int i = 0; i < 16; ++i) line[i] = _mm512_load_si512(tile + 32 * i);
+  for (int i = 0; i < 16; ++i) line[i] = _mm512_load_si512(tile + ptrdiff_t{32} * i);
   const __m512i own = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   for (int step = 1; step < 16; step *= 2) {
     const __m512i steps = _mm512_set1_epi32(step);
@@ -114,7 +114,7 @@ void transpose(uint16_t* tile) {
       line[i + step] = _mm512_permutex2var_epi32(a, to_second, b);
     }
   }
-  for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + 32 * i, line[i]);
+  for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + ptrdiff_t{32} * i, line[i]);
 }
 
 }  // namespace

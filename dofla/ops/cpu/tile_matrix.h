@@ -24,7 +24,7 @@ enum class TileSide { kLeft, kRight };
 class TileMatrix {
  public:
   // Numbers of a tile, and rows that are filled and multiplied together: two tiles of 16.
-  static constexpr int64_t kTile = 16 * 32, kBand = 32;
+  static constexpr int64_t kTile = int64_t{16} * 32, kBand = 32;
 
   // Takes memory for the source, or what it has if that is enough, and leaves the bands to be
   // filled, each by any thread.

@@ -60,7 +60,7 @@ static_assert(sizeof(TileShapes) == 64);
 
 // The sums of two left and two right tiles, 32 × 32 of them.
 struct alignas(64) BandSums {
-  std::array<float, 32 * 32> values;
+  std::array<float, size_t{32} * 32> values;
 };
 
 void add_sums(const BandSums& sums, int64_t rows, int64_t columns, bool add, float* y,
@@ -117,8 +117,8 @@ class TileProduct {
     float* to = sums.values.data();
     _tile_stored(0, to, 128);
     _tile_stored(1, to + 16, 128);
-    _tile_stored(2, to + 16 * 32, 128);
-    _tile_stored(3, to + 16 * 32 + 16, 128);
+    _tile_stored(2, to + ptrdiff_t{16} * 32, 128);
+    _tile_stored(3, to + ptrdiff_t{16} * 32 + 16, 128);
   }
 
  private:
