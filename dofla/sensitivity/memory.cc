@@ -64,11 +64,21 @@ Offer best_offer(std::vector<Unit>& units, int64_t left, const SensitivityTable&
   return best;
 }
 
+// The keys that every unit begins with: a quarter of an equal share. A few windows do not tell of
+// all that a head has to keep, and a head without what it needs once ruins all that follows.
+int64_t first_keys(const SensitivityTable& table, int64_t memory, int64_t features) {
+  const int64_t least = least_keys(table.exact), block = table.exact.block;
+  const int64_t quarter = keys_that_fit(table, memory, features) / 4;
+  const int64_t most = (most_keys(table) - least) / block;
+  return least +
+         std::clamp((quarter - least) / block, int64_t{0}, std::max(most, int64_t{0})) * block;
+}
+
 // All layers, or the key heads of all layers one after another.
-std::vector<Unit> units_of(const SensitivityTable& table, int64_t least, PlanUnit by) {
+std::vector<Unit> units_of(const SensitivityTable& table, int64_t keys, int64_t least,
+                           PlanUnit by) {
   const UnitBytes layer = unit_bytes(table);
   const UnitBytes head = {layer.key / table.key_heads, layer.feature / table.key_heads};
-  const int64_t keys = least_keys(table.exact);
   std::vector<Unit> units;
   for (size_t s = 0; s < table.layers.size(); ++s) {
     if (by == PlanUnit::kLayer)
@@ -95,7 +105,7 @@ void write_layer(std::span<const Unit> units, size_t s, DimensionPlan& plan, Exa
 }
 
 // What all layers take at least.
-int64_t require_enough(const SensitivityTable& table, int64_t memory, int64_t features) {
+void require_enough(const SensitivityTable& table, int64_t memory, int64_t features) {
   const UnitBytes unit = unit_bytes(table);
   const int64_t keys = least_keys(table.exact);
   const int64_t least = table.model.layers * (keys * unit.key + features * unit.feature);
@@ -105,7 +115,6 @@ int64_t require_enough(const SensitivityTable& table, int64_t memory, int64_t fe
         "keys and {} a head in every layer",
         with_bytes_unit(memory), with_bytes_unit(least), least, keys,
         features == 1 ? "1 feature" : fmt::format("{} features", features));
-  return least;
 }
 
 }  // namespace
@@ -133,8 +142,10 @@ DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int
         "the sensitivity says nothing of exact keys, and cannot plan a memory: measure it for one");
   require(least >= 1 && least <= DimensionPlan::kLargestDimension,
           "least: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, least);
-  int64_t left = memory - require_enough(table, memory, least);
-  std::vector<Unit> units = units_of(table, least, by);
+  require_enough(table, memory, least);
+  std::vector<Unit> units = units_of(table, first_keys(table, memory, least), least, by);
+  int64_t left = memory;
+  for (const Unit& unit : units) left -= unit.bytes();
   while (true) {
     const Offer offer = best_offer(units, left, table, by);
     if (offer.unit == nullptr) break;

@@ -23,11 +23,12 @@ int64_t most_keys(const SensitivityTable& table);
 // a head fit.
 int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t features);
 
-// Every key head begins with the fewest keys and `least` features. More keys, or one feature more,
-// then go where the predicted loss falls most for its bytes, until the memory is spent or nothing
-// more would help. No head gets more than most_keys(). By layer all heads of one get the same; by
-// head keys come in steps of a quarter, which a large cache needs fewer of. Throws Error if the
-// memory does not buy the least, or the table has no key ladder.
+// Every key head begins with a quarter of an equal share of keys, at least the fewest that its kind
+// of cache can have, and `least` features. More keys, or one feature more, then go where the
+// predicted loss falls most for its bytes, until the memory is spent or nothing more would help. No
+// head gets more than most_keys(). By layer all heads of one get the same; by head keys come in
+// steps of a quarter, which a large cache needs fewer of. Throws Error if the memory does not buy
+// the least, or the table has no key ladder.
 DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least = 1,
                               PlanUnit by = PlanUnit::kHead);
 

@@ -178,6 +178,21 @@ TEST(AllocateMemory, ByHeadGoesToTheHeadThatNeedsIt) {
               1e-12);
 }
 
+// A head that lost nothing on the few windows that were measured has keys all the same.
+TEST(AllocateMemory, NoHeadHasLessThanAQuarterOfAnEqualShare) {
+  SensitivityTable table = test::small_hybrid_sensitivity();
+  table.length = 256;
+  table.keys = {{1, 0.4}, {0, 0}};
+  for (const int64_t share : {4, 15, 16, 32, 64}) {
+    const int64_t memory = 2 * (share * kKey + kFeature);
+    ASSERT_EQ(keys_that_fit(table, memory, 1), share);
+    const std::vector<ExactKeys> exact = by_layer(table, memory).exact;
+    EXPECT_GE(exact[1].keys, share / 4) << share;
+    EXPECT_GE(exact[0].keys, exact[1].keys) << share;
+    EXPECT_EQ((exact[1].keys - 4) % table.exact.block, 0) << share;
+  }
+}
+
 TEST(AllocateMemory, RefusesWhatItCannotDo) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
   test::expect_error([&] { by_layer(test::small_sensitivity(), 1'000'000); },
