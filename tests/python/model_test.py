@@ -217,7 +217,7 @@ class Folders(unittest.TestCase):
             dofla.Model("/nowhere")
         self.assertIn(str(failure.exception), program.run("inspect", "/nowhere", code=1)[1])
         self.assertEqual(dofla.Error.__module__, "dofla")
-        with self.assertRaisesRegex(ValueError, "cpu, cuda or auto, found tpu"):
+        with self.assertRaisesRegex(ValueError, "no device is called tpu; expected cpu, cuda or auto"):
             dofla.Model(FOLDER, device="tpu")
 
     def test_left_out_is_the_built_in_one(self):
