@@ -58,6 +58,7 @@ void add_feature_options(CLI::App& app, DistillArguments& options) {
                  "a sequence may take in all layers together, such as 3MB: exact keys and\n"
                  "features are spread over layers and heads by measured sensitivity");
   for (CLI::Option* option : {cost, plan, start}) option->excludes(memory);
+  add_recall_share(app, options.allocate.recall_share, memory);
   options.exact.add(app, "goes to the features (left out: none)", memory, {plan, start});
   options.keep.add(app, plan, start);
   add_choice(

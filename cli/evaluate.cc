@@ -75,9 +75,8 @@ void run_beside_teacher(const EvaluateArguments& options, const Group& group) {
                                         .state_bytes = found.state_bytes}));
 }
 
-void run_alone(const EvaluateArguments& options, const Group& group) {
-  const std::optional<ExactKeys> exact = options.exact.value();
-  if (exact) from_arguments([&] { return (require_valid(*exact), true); });
+void run_alone(const EvaluateArguments& options, const std::optional<ExactKeys>& exact,
+               const Group& group) {
   const Checkpoint checkpoint(options.model.folder());
   TextEvaluation found;
   {
@@ -110,10 +109,12 @@ void run(const EvaluateArguments& options, const Group& group) {
     return options.tasks.run(options.model.folder(), options.device.get(), options.json);
   if (options.last_words.given())
     return options.last_words.run(options.model.folder(), options.device.get(), options.json);
+  const std::optional<ExactKeys> exact = options.exact.value();
+  if (exact) from_arguments([&] { return (require_valid(*exact), true); });
   if (options.recall.given())
-    return options.recall.run(options.model.folder(), options.teacher, options.device.get(),
+    return options.recall.run(options.model.folder(), options.teacher, exact, options.device.get(),
                               options.text, options.json);
-  options.teacher.empty() ? run_alone(options, group) : run_beside_teacher(options, group);
+  options.teacher.empty() ? run_alone(options, exact, group) : run_beside_teacher(options, group);
 }
 
 }  // namespace
@@ -133,8 +134,7 @@ Command add_evaluate(CLI::App& program) {
   options->recall.add(*app);
   options->last_words.add(*app);
   options->exact.add(*app, "is forgotten\n(left out: a softmax model keeps all)", nullptr,
-                     {teacher, app->get_option("--task"), app->get_option("--recall"),
-                      app->get_option("--last-words")});
+                     {teacher, app->get_option("--task"), app->get_option("--last-words")});
   add_json_flag(*app, options->json);
   app->footer(
       "Protocol: documents are joined by the end-of-text token and cut into windows of L tokens\n"
@@ -146,8 +146,8 @@ Command add_evaluate(CLI::App& program) {
       "With --teacher a student is also compared with what it has to beat: itself with its exact\n"
       "keys or its features alone, and the teacher with nothing but a window and 4 sinks, or the\n"
       "keys attended most lately, in the same memory.\n\n"
-      "With --keys or --window a softmax model attends to these alone: what a cache without "
-      "features\n"
+      "With --keys or --window a softmax model attends to these alone, with --recall too: what a\n"
+      "cache without features\n"
       "is worth.\n\n"
       "A question of a task is answered by the candidate with the highest log-likelihood, summed\n"
       "(acc) or divided by its number of characters (acc_norm). With --letters the options stand\n"

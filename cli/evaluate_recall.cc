@@ -144,7 +144,10 @@ void RecallArguments::add(CLI::App& app) {
 }
 
 void RecallArguments::run(const fs::path& model_folder, const std::string& teacher_folder,
-                          const Device& device, const TextArguments& text, bool json) const {
+                          const std::optional<ExactKeys>& exact, const Device& device,
+                          const TextArguments& text, bool json) const {
+  RecallOptions asked = options_;
+  asked.exact = exact;
   const Checkpoint checkpoint(model_folder);
   std::optional<Checkpoint> teacher;
   if (!teacher_folder.empty()) teacher.emplace(teacher_folder);
@@ -152,8 +155,8 @@ void RecallArguments::run(const fs::path& model_folder, const std::string& teach
   RecallEvaluation found;
   {
     ProgressBar bar;
-    found = evaluate_recall(checkpoint, teacher ? &*teacher : nullptr, running_text, options_,
-                            device, bar.progress());
+    found = evaluate_recall(checkpoint, teacher ? &*teacher : nullptr, running_text, asked, device,
+                            bar.progress());
   }
   if (found.teacher)
     remark_on_missing("teacher's ", found.distances, *found.teacher, found.teacher_most_tokens);

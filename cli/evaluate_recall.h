@@ -15,9 +15,11 @@ class RecallArguments {
  public:
   void add(CLI::App& app);  // after the options of text and tasks, some of which these exclude
   bool given() const { return given_; }
-  // Beside a teacher, unless that is empty.
-  void run(const fs::path& model_folder, const std::string& teacher_folder, const Device& device,
-           const TextArguments& text, bool json) const;
+  // Beside a teacher, unless that is empty; with `exact` the model's attention is cut to these
+  // keys.
+  void run(const fs::path& model_folder, const std::string& teacher_folder,
+           const std::optional<ExactKeys>& exact, const Device& device, const TextArguments& text,
+           bool json) const;
 
  private:
   bool given_ = false;

@@ -165,14 +165,19 @@ void run_sensitivity(const PlanArguments& options, const Json& file) {
   const SensitivityTable table = read_sensitivity(file, options.table);
   const DimensionPlan plan = from_arguments([&] { return allocate(table, options.allocate); });
   const std::vector<double> predicted = predicted_loss(table, plan);
+  const std::vector<double> recall = predicted_recall(table, plan);
   if (!options.out.empty()) save_dimension_plan(options.out, plan);
   if (options.json) {
     Json json = to_json(plan);
     json["predicted"] = predicted;
+    if (!recall.empty()) json["predicted_recall"] = recall;
     return print_json(json);
   }
-  const std::string in_all = fmt::format("added   {:.4f} nats a token in all, predicted\n",
-                                         std::accumulate(predicted.begin(), predicted.end(), 0.0));
+  std::string in_all = fmt::format("added   {:.4f} nats a token in all, predicted\n",
+                                   std::accumulate(predicted.begin(), predicted.end(), 0.0));
+  if (!recall.empty())
+    in_all += fmt::format("recall  {:.4f} nats a token that repeats what stood before, predicted\n",
+                          std::accumulate(recall.begin(), recall.end(), 0.0));
   if (options.allocate.memory)
     return print(fmt::format("Exact keys and features a head, strategy {}, in {}\n",
                              name(plan.strategy), with_bytes_unit(*options.allocate.memory)) +
@@ -207,10 +212,12 @@ Command add_plan(CLI::App& program) {
                                       "the mean M to spend (left out: the head size)")
                           ->type_name("C")
                           ->check(whole_between(1, DimensionPlan::kLargestDimension));
-  add_memory(*app, options->allocate.memory,
-             "that a sequence may take, such as 3MB, instead of --cost: spent on exact keys and\n"
-             "features, from what dofla sensitivity --memory saved")
-      ->excludes(cost);
+  CLI::Option* memory =
+      add_memory(*app, options->allocate.memory,
+                 "that a sequence may take, such as 3MB, instead of --cost: spent on exact keys "
+                 "and\nfeatures, from what dofla sensitivity --memory saved")
+          ->excludes(cost);
+  add_recall_share(*app, options->allocate.recall_share, memory);
   add_number(*app, "--least", options->allocate.least, "no head gets fewer features", "N",
              whole_between(1, DimensionPlan::kLargestDimension))
       ->capture_default_str();
@@ -255,8 +262,8 @@ Command add_plan(CLI::App& program) {
       "   and \"bounds\": [{\"head\", \"kernel\", \"sums\"} a layer] with --bound, after dof "
       "--errors with\n"
       "   \"errors\" and \"theorem\" for each M of \"ladder\", \"predicted\": [loss added a layer] "
-      "for sensitivity, "
-      "\"exact_keys\":\n"
+      "for sensitivity,\n"
+      "   \"predicted_recall\": [of tokens that repeat what stood before], \"exact_keys\":\n"
       "   [{\"keys\", \"sinks\", …} a layer] and \"key_heads\" with --memory}");
   return {app, [options] { run(*options); }};
 }

@@ -27,6 +27,24 @@ struct SensitivityArguments {
   bool json = false;
 };
 
+// Layers down, key heads across.
+std::string recall_text(const SensitivityTable& table) {
+  if (table.recall.empty()) return "";
+  std::string text = fmt::format(
+      "Loss added to tokens that repeat what stood before, when a key head alone keeps {} exact "
+      "keys\nlayer",
+      table.exact.keys);
+  for (int64_t head = 1; head <= table.key_heads; ++head)
+    text += fmt::format("{:>10}", fmt::format("head {}", head));
+  text += "\n";
+  for (size_t s = 0; s < table.recall.size(); ++s) {
+    text += fmt::format("{:>5}", s + 1);
+    for (const double lost : table.recall[s]) text += fmt::format("{:>10.4f}", lost);
+    text += "\n";
+  }
+  return text;
+}
+
 // Layers down, students across.
 std::string table_text(const SensitivityTable& table) {
   std::string text = fmt::format(
@@ -52,7 +70,7 @@ std::string table_text(const SensitivityTable& table) {
     for (const double added : table.keys[s]) text += fmt::format("{:>10.4f}", added);
     text += "\n";
   }
-  return text;
+  return text + recall_text(table);
 }
 
 SensitivityOptions what_to_measure(const SensitivityArguments& options) {
@@ -126,6 +144,13 @@ Command add_sensitivity(CLI::App& program) {
   add_number(*app, "--windows", sensitivity.windows,
              "first windows of the text that the loss is measured on (left out: 4)", "W",
              whole_from(1));
+  app->add_option(
+         "--recall-windows", sensitivity.recall_windows,
+         "windows after these that ask for what stood far back: their ends repeat passages\n"
+         "of what came before (left out: 2)")
+      ->type_name("W")
+      ->check(whole_between(0, 1 << 20))
+      ->needs(memory);
   add_number(*app, "--held-out", options->held_out,
              "last windows of the text that are not touched, as in distill", "T", whole_from(0))
       ->capture_default_str();
@@ -153,7 +178,8 @@ Command add_sensitivity(CLI::App& program) {
       "[[nats]]}]};\n"
       "   beside exact keys \"exact_keys\" and \"key_heads\", with --memory \"key_ladder\": [K] "
       "and in the layers\n"
-      "   \"added_without_features\": [nats, one for each K] and \"heads_without_features\"");
+      "   \"added_without_features\": [nats, one for each K] and \"heads_without_features\", with\n"
+      "   \"recall_windows\" in the layers \"recall_lost\": [nats, one for each key head]");
   return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 

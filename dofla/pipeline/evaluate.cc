@@ -15,11 +15,15 @@
 namespace dofla {
 namespace {
 
-Transformer load_cut(const Checkpoint& checkpoint, const ExactKeys& exact, const Device& device) {
+// Cut to these keys, if there are any.
+Transformer load_model(const Checkpoint& checkpoint, const std::optional<ExactKeys>& exact,
+                       const Device& device) {
+  if (!exact) return load_model(checkpoint, device);
   if (is_linear(checkpoint))
     fail("{}: has its own kind of attention; exact keys alone are for a softmax model",
          checkpoint.folder().string());
-  return make_linear_model(checkpoint, exact_keys_alone(checkpoint.config().layers, exact), device);
+  return make_linear_model(checkpoint, exact_keys_alone(checkpoint.config().layers, *exact),
+                           device);
 }
 
 struct ReadTask {
@@ -74,8 +78,7 @@ TextEvaluation evaluate_text(const Checkpoint& checkpoint, const std::optional<E
                              const Windows& text, const Device& device, const Progress& progress,
                              const Group& group) {
   require_same_weights(group, checkpoint);
-  const Transformer model =
-      exact ? load_cut(checkpoint, *exact, device) : load_model(checkpoint, device);
+  const Transformer model = load_model(checkpoint, exact, device);
   const Stopwatch whole;
   TextEvaluation evaluation = {
       evaluate_next_token(model, text.next, text.predicted_tokens, progress, group)};
@@ -145,7 +148,7 @@ RecallEvaluation evaluate_recall(const Checkpoint& checkpoint, const Checkpoint*
                                  const Progress& progress) {
   const std::vector<double> depths = each_once(options.depths);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
-  const Transformer model = load_model(checkpoint, device);
+  const Transformer model = load_model(checkpoint, options.exact, device);
   RecallEvaluation evaluation = {
       .distances = each_once(options.distances), .report = {}, .most_tokens = model.most_tokens()};
   const int64_t longest = longest_recall(model, evaluation.distances);

@@ -79,6 +79,8 @@ struct RecallOptions {
   std::vector<double> depths = {0, 0.5, 1};
   int64_t questions = 50;  // at each distance
   uint64_t seed = 0;       // of the numbers and their places
+  // The attention of a softmax model is cut to these keys: Error for a student.
+  std::optional<ExactKeys> exact = {};
 };
 
 struct RecallEvaluation {

@@ -11,10 +11,12 @@ namespace {
 void add_plan_settings(const ModelConfig& config, const DistillOptions& options, Json& settings) {
   if (const AllocateOptions* made = options.allocation()) {
     settings["strategy"] = name(made->strategy);
-    if (made->memory)
+    if (made->memory) {
       settings["memory"] = *made->memory;
-    else
+      settings["recall_share"] = made->recall_share.value_or(kRecallShare);
+    } else {
       settings["cost"] = made->cost.value_or(config.head_size);
+    }
     if (made->least > 1) settings["least"] = made->least;
     if (made->strategy == PlanStrategy::kDofHead) settings["power"] = made->power.value_or(1);
     if (made->strategy == PlanStrategy::kSensitivity)

@@ -71,6 +71,8 @@ SensitivityTable without_layers(SensitivityTable table, const std::vector<int64_
     erase_layer(table.layers, *layer);
     erase_layer(table.heads, *layer);
     erase_layer(table.keys, *layer);
+    erase_layer(table.key_shares, *layer);
+    erase_layer(table.recall, *layer);
     --table.model.layers;
   }
   return table;
@@ -105,13 +107,14 @@ void plan_by_sensitivity(const Checkpoint& checkpoint, const DistillText& text,
                          const DistillOptions& options, const Progress& progress,
                          Distilled& result) {
   const AllocateOptions& made = *options.allocation();
-  result.sensitivity = measure_sensitivity(checkpoint, text.train,
-                                           {.features = options.recipe.features,
-                                            .cost = made.cost,
-                                            .seed = options.seed,
-                                            .exact = options.exact.value_or(ExactKeys{}),
-                                            .memory = made.memory},
-                                           options.device, progress, options.group);
+  SensitivityOptions measure = {.features = options.recipe.features,
+                                .cost = made.cost,
+                                .seed = options.seed,
+                                .exact = options.exact.value_or(ExactKeys{}),
+                                .memory = made.memory};
+  if (made.recall_share == 0) measure.recall_windows = 0;
+  result.sensitivity =
+      measure_sensitivity(checkpoint, text.train, measure, options.device, progress, options.group);
   const SensitivityTable& table = *result.sensitivity;
   result.sensitivity->coordinates = options.coordinates_kind();
   // With as many features in all heads, beside the exact keys of the table.

@@ -15,6 +15,9 @@ namespace dofla {
 // most of what features can do there (docs/hybrid.md).
 inline constexpr int64_t kFeaturesBesideExactKeys = 16;
 
+// The share of recall in a plan for a memory, where nothing else is said (docs/sensitivity.md).
+inline constexpr double kRecallShare = 0.05;
+
 struct AllocateOptions {
   PlanStrategy strategy = PlanStrategy::kDof;
   // C: the mean M over layers (and heads) that may be spent; left out: the head size.
@@ -25,6 +28,9 @@ struct AllocateOptions {
   std::optional<double> power = {};  // P, of kDofHead alone: M in proportion to N^P; left out: 1
   int64_t least = 1;                 // no head gets fewer features
   std::optional<PlanUnit> by = {};   // of kSensitivity alone; left out: head
+  // Of a memory: the share of tokens that are taken to repeat what stood anywhere before, 0 to 1;
+  // left out: kRecallShare, where the sensitivity knows of recall.
+  std::optional<double> recall_share = {};
 };
 
 // Throws Error unless the cost is from 1 to DimensionPlan::kLargestDimension and buys `least`

@@ -105,10 +105,11 @@ Tensor here(const Tensor& tensor) {
   return tensor.to(Device()).to(DType::kF32);
 }
 
-// Σ KL over the tokens of a window that are predicted from these outputs, [1, T, C], for every
-// changed one. Only attention differs: one model turns all into logits.
+// Σ KL over the last `judged` tokens of a window, which are predicted from these outputs, [1, T,
+// C], for every changed one. Only attention differs: one model turns all into logits.
 std::vector<double> divergences(const Transformer& model, const Tensor& own,
-                                const std::vector<Tensor>& changed, const Tensor& ids) {  // [1, T]
+                                const std::vector<Tensor>& changed, const Tensor& ids,  // [1, T]
+                                int64_t judged) {
   constexpr int64_t kRows = 256;  // logits of so many tokens exist at a time
   const int64_t tokens = ids.size(1), width = model.config().width;
   const auto logits = [&](const Tensor& out, int64_t begin, int64_t end) {
@@ -116,7 +117,7 @@ std::vector<double> divergences(const Transformer& model, const Tensor& own,
   };
   const Tensor targets = ids.reshape({tokens}).slice(1, tokens);
   std::vector<double> sums(changed.size(), 0);
-  for (int64_t begin = 0; begin + 1 < tokens; begin += kRows) {
+  for (int64_t begin = tokens - 1 - judged; begin + 1 < tokens; begin += kRows) {
     const int64_t end = std::min(begin + kRows, tokens - 1);
     const Tensor said = logits(own, begin, end);
     for (size_t i = 0; i < changed.size(); ++i) {
@@ -153,9 +154,12 @@ double mean_loss(const Transformer& model, const Tensor& ids, const Group& group
 std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
                                                       const std::vector<FeatureSet>& sets,
                                                       const Tensor& ids, std::string_view stage,
-                                                      const Progress& progress,
-                                                      const Group& group) {
+                                                      const Progress& progress, const Group& group,
+                                                      std::optional<int64_t> judged) {
   const auto layers = static_cast<size_t>(teacher.config().layers);
+  const int64_t counted = judged.value_or(ids.size(1) - 1);
+  require(counted >= 1 && counted < ids.size(1), "{} of {} tokens are to be judged", counted,
+          ids.size(1));
   std::vector<std::vector<double>> added(sets.size(), std::vector<double>(layers, 0));
   const Share mine = group.share(ids.size(0));
   const Progress pace = at_own_pace(group, progress);
@@ -179,7 +183,7 @@ std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
         }
         report(pace, {stage, ++done, total, "layers"});
       }
-      const std::vector<double> sums = divergences(teacher, own, changed, window);
+      const std::vector<double> sums = divergences(teacher, own, changed, window, counted);
       for (size_t layer = 0; layer < layers; ++layer) added[set][layer] += sums[layer];
     }
   }
@@ -191,7 +195,7 @@ std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
         const ExchangedLayer exchanged(teacher, sets[set], layer);
         mean_loss(teacher, ids);
       }
-      added[set][layer] /= static_cast<double>(ids.size(0) * (ids.size(1) - 1));
+      added[set][layer] /= static_cast<double>(ids.size(0) * counted);
     }
   }
   return added;

@@ -2,6 +2,7 @@
 // layer (docs/sensitivity.md).
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -18,16 +19,18 @@ double mean_loss(const Transformer& model, const Tensor& ids,  // [B, T], I64
 
 // What every layer adds to the teacher's loss when it alone has these features and the others keep
 // their softmax attention, for every set: as a divergence, which needs far fewer windows than the
-// difference of two losses (docs/sensitivity.md). One forward a layer and set, from that layer on;
-// 0 for a layer without features. The teacher's attention is exchanged meanwhile and its own again
-// when this returns. `stage` is what progress is told of. Ranks share the windows here and below,
-// and all have the result.
+// difference of two losses (docs/sensitivity.md): [sets, layers]. One forward a layer and set, from
+// that layer on; 0 for a layer without features. The teacher's attention is exchanged meanwhile and
+// its own again when this returns. `stage` is what progress is told of. Of every window the last
+// `judged` tokens count; left out, all but the first. Ranks share the windows here and below, and
+// all have the result.
 std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
                                                       const std::vector<FeatureSet>& sets,
                                                       const Tensor& ids,  // [B, T], I64
                                                       std::string_view stage = "loss added",
                                                       const Progress& progress = {},
-                                                      const Group& group = {});  // [sets, layers]
+                                                      const Group& group = {},
+                                                      std::optional<int64_t> judged = {});
 
 // What every head contributes to that of its layer, for several sets of features at once: shares,
 // [layers, heads, sets], that add up to 1 over the heads of a layer. One forward and backward of

@@ -45,9 +45,11 @@ DimensionPlan allocate(const SensitivityTable& table, const AllocateOptions& opt
           name(options.strategy), name(PlanStrategy::kDofHead));
   if (options.memory) {
     require(!options.cost, "a cost has no effect beside a memory, which says what may be spent");
-    return allocate_memory(table, *options.memory, options.least,
-                           options.by.value_or(PlanUnit::kHead));
+    return allocate_memory(table, options);
   }
+  require(!options.recall_share,
+          "a share of recall has no effect without a memory: features alone do not "
+          "bring back what stood far back");
   const int64_t layers = table.model.layers, heads = table.heads_in_layer();
   DimensionPlan plan =
       fixed_plan(table.model, options.cost.value_or(table.model.head_size), table.feature_heads);
@@ -103,6 +105,18 @@ std::vector<double> predicted_loss(const SensitivityTable& table, const Dimensio
     else
       for (size_t h = 0; h < plan.heads[s].size(); ++h)
         sum += LossCurve(table.ladder, table.heads[s][h]).at(plan.heads[s][h]);
+    out.push_back(sum);
+  }
+  return out;
+}
+
+std::vector<double> predicted_recall(const SensitivityTable& table, const DimensionPlan& plan) {
+  std::vector<double> out;
+  for (size_t s = 0; s < table.recall.size(); ++s) {
+    const ExactKeys exact = exact_keys_of(plan.exact, s);
+    double sum = 0;
+    for (size_t h = 0; h < table.recall[s].size() && !exact.empty(); ++h)
+      sum += RecallLoss(table, s, h).at(exact.of_head(static_cast<int64_t>(h)).keys);
     out.push_back(sum);
   }
   return out;

@@ -22,4 +22,8 @@ std::vector<int64_t> spend(const std::vector<LossCurve>& curves, int64_t total, 
 // own, where the table has a key ladder, as HybridLoss has it, otherwise beside those of the table.
 std::vector<double> predicted_loss(const SensitivityTable& table, const DimensionPlan& plan);
 
+// Likewise what each layer adds to the loss of repeated tokens; none if the table says nothing of
+// recall.
+std::vector<double> predicted_recall(const SensitivityTable& table, const DimensionPlan& plan);
+
 }  // namespace dofla

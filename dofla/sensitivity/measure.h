@@ -27,6 +27,9 @@ struct SensitivityOptions {
   std::optional<int64_t> memory = {};
   std::vector<int64_t> key_ladder = {};  // K of the caches without features; empty: none, with a
                                          // memory key_ladder_around() what it buys
+  // Windows more that ask for what stood far back (recall_windows.h); left out: 2 with a memory,
+  // else none. They follow those that the loss is measured on.
+  std::optional<int64_t> recall_windows = {};
 };
 
 std::vector<int64_t> ladder_around(int64_t cost);  // C/16, C/4, C, 4C

@@ -14,11 +14,16 @@ namespace {
 
 // A layer, or one of its key heads.
 struct Unit {
-  HybridLoss loss;
+  HybridLoss loss;  // of ordinary text
+  RecallLoss recall;
+  double recall_share;  // how much of the text repeats what stood before
   UnitBytes each;
   int64_t keys, features;
 
   int64_t bytes() const { return keys * each.key + features * each.feature; }
+  double added(int64_t K, int64_t M) const {
+    return (1 - recall_share) * loss.at(K, M) + recall_share * recall.at(K);
+  }
 };
 
 // What more a unit could get.
@@ -31,8 +36,8 @@ struct Offer {
 
 Offer make_offer(Unit& unit, int64_t keys, int64_t features) {
   const int64_t bytes = keys * unit.each.key + features * unit.each.feature;
-  const double saved = unit.loss.at(unit.keys, unit.features) -
-                       unit.loss.at(unit.keys + keys, unit.features + features);
+  const double saved =
+      unit.added(unit.keys, unit.features) - unit.added(unit.keys + keys, unit.features + features);
   return {&unit, keys, features, bytes, saved / static_cast<double>(bytes)};
 }
 
@@ -75,17 +80,18 @@ int64_t first_keys(const SensitivityTable& table, int64_t memory, int64_t featur
 }
 
 // All layers, or the key heads of all layers one after another.
-std::vector<Unit> units_of(const SensitivityTable& table, int64_t keys, int64_t least,
-                           PlanUnit by) {
+std::vector<Unit> units_of(const SensitivityTable& table, int64_t keys, int64_t least, PlanUnit by,
+                           double recall) {
   const UnitBytes layer = unit_bytes(table);
   const UnitBytes head = {layer.key / table.key_heads, layer.feature / table.key_heads};
   std::vector<Unit> units;
   for (size_t s = 0; s < table.layers.size(); ++s) {
     if (by == PlanUnit::kLayer)
-      units.push_back({HybridLoss(table, s), layer, keys, least});
+      units.push_back({HybridLoss(table, s), RecallLoss(table, s), recall, layer, keys, least});
     else
       for (size_t h = 0; h < table.key_shares[s].size(); ++h)
-        units.push_back({HybridLoss(table, s, h), head, keys, least});
+        units.push_back(
+            {HybridLoss(table, s, h), RecallLoss(table, s, h), recall, head, keys, least});
   }
   return units;
 }
@@ -117,6 +123,15 @@ void require_enough(const SensitivityTable& table, int64_t memory, int64_t featu
         features == 1 ? "1 feature" : fmt::format("{} features", features));
 }
 
+double share_of_recall(const SensitivityTable& table, const AllocateOptions& options) {
+  const double share = options.recall_share.value_or(kRecallShare);
+  require(share >= 0 && share <= 1, "share of recall: expected from 0 to 1, found {}", share);
+  if (table.recall_windows > 0) return share;
+  if (options.recall_share && share > 0)
+    fail("the sensitivity says nothing of recall: measure it with windows that ask for it");
+  return 0;
+}
+
 }  // namespace
 
 UnitBytes unit_bytes(const SensitivityTable& table) {
@@ -135,15 +150,17 @@ int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t fea
   return std::max(keys, least_keys(table.exact));
 }
 
-DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least,
-                              PlanUnit by) {
+DimensionPlan allocate_memory(const SensitivityTable& table, const AllocateOptions& options) {
+  const int64_t memory = options.memory.value(), least = options.least;
+  const PlanUnit by = options.by.value_or(PlanUnit::kHead);
+  const double recall = share_of_recall(table, options);
   if (table.key_ladder.empty())
     fail(
         "the sensitivity says nothing of exact keys, and cannot plan a memory: measure it for one");
   require(least >= 1 && least <= DimensionPlan::kLargestDimension,
           "least: expected from 1 to {}, found {}", DimensionPlan::kLargestDimension, least);
   require_enough(table, memory, least);
-  std::vector<Unit> units = units_of(table, first_keys(table, memory, least), least, by);
+  std::vector<Unit> units = units_of(table, first_keys(table, memory, least), least, by, recall);
   int64_t left = memory;
   for (const Unit& unit : units) left -= unit.bytes();
   while (true) {

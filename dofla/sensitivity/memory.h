@@ -1,5 +1,5 @@
-// A budget of bytes, spent on exact keys and features where the loss falls most
-// (docs/sensitivity.md, "Memory").
+// A budget of bytes, spent on exact keys and features where the loss falls most: of ordinary text,
+// and of what stood far back (docs/sensitivity.md, "Memory" and "Recall").
 #pragma once
 
 #include "dofla/plan/allocate.h"
@@ -27,9 +27,9 @@ int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t fea
 // of cache can have, and `least` features. More keys, or one feature more, then go where the
 // predicted loss falls most for its bytes, until the memory is spent or nothing more would help. No
 // head gets more than most_keys(). By layer all heads of one get the same; by head keys come in
-// steps of a quarter, which a large cache needs fewer of. Throws Error if the memory does not buy
-// the least, or the table has no key ladder.
-DimensionPlan allocate_memory(const SensitivityTable& table, int64_t memory, int64_t least = 1,
-                              PlanUnit by = PlanUnit::kHead);
+// steps of a quarter, which a large cache needs fewer of. Of the options memory, least, by and
+// recall count. Throws Error if the memory does not buy the least, or the table has no key ladder
+// or, where a share of recall is given, says nothing of it.
+DimensionPlan allocate_memory(const SensitivityTable& table, const AllocateOptions& options);
 
 }  // namespace dofla

@@ -37,6 +37,10 @@ struct SensitivityTable {
   std::vector<Curve> keys = {};  // [layers], that a cache of exact keys alone adds, for every K of
                                  // the key ladder; none without one
   std::vector<std::vector<Curve>> key_shares = {};  // [layers, key heads], adding up to these
+  int64_t recall_windows = 0;  // windows that ask for what stood far back; 0: recall is not known
+  // [layers, key heads]: what a key head adds to the loss of repeated tokens when it alone has but
+  // `exact.keys` keys, in nats each; none where recall is not known.
+  std::vector<std::vector<double>> recall = {};
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
 };

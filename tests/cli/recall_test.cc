@@ -66,6 +66,27 @@ TEST_F(RecallCli, ATeacherStandsBesideAndIsAskedTheSame) {
                                    "      144      1  teacher  " + needle));
 }
 
+// What a cache alone still finds: with keys for all tokens what the teacher does, with a few
+// nothing that is farther back.
+TEST_F(RecallCli, ASoftmaxModelMayBeCutToACache) {
+  const auto found = [&](const std::vector<std::string>& keys) {
+    return double{json(joined(recall({"--distances", "64", "--questions", "2"}),
+                              keys))["induction"][0]["accuracy"]};
+  };
+  const double teacher = found({});
+  EXPECT_GT(teacher, 0.02);
+  EXPECT_EQ(found({"--keys", "512"}), teacher);
+  EXPECT_LT(found({"--window", "24"}), 0.5 * teacher);
+  const fs::path student = scratch.path() / "student";
+  ASSERT_EQ(
+      run({"distill", "--steps", "0", "--strategy", "fix", "--cost", "2", "--window", "24",
+           "--length", "48", "--sequences", "4", "--held-out", "1", "--out", student.string()})
+          .exit_code,
+      0);
+  expect_failure(recall({student.string(), "--keys", "64"}), 1,
+                 "exact keys alone are for a softmax");
+}
+
 TEST_F(RecallCli, ASeedGivesTheSameAgain) {
   const std::vector<std::string> command =
       recall({"--distances", "16", "--questions", "3", "--seed", "5"});

@@ -23,7 +23,7 @@ double sum(const std::vector<double>& values) {
 }
 
 DimensionPlan by_layer(const SensitivityTable& table, int64_t memory, int64_t least = 1) {
-  return allocate_memory(table, memory, least, PlanUnit::kLayer);
+  return allocate_memory(table, {.memory = memory, .least = least, .by = PlanUnit::kLayer});
 }
 
 DimensionPlan plan_with(const SensitivityTable& table, const std::vector<int64_t>& keys,
@@ -58,6 +58,18 @@ TEST(HybridLoss, OfALayerThatACacheDoesNotHarmIsNothing) {
   const HybridLoss loss(table, 0);
   EXPECT_EQ(loss.at(4, 1), 0);
   EXPECT_EQ(loss.at(8, 8), 0);
+}
+
+TEST(RecallLoss, FallsWithEveryKeyUntilNothingLeaves) {
+  const SensitivityTable table = test::small_recall_sensitivity();  // 8 keys of windows of 16
+  const RecallLoss loss(table, 0);
+  EXPECT_NEAR(loss.at(8), 0.8, 1e-12);
+  EXPECT_NEAR(loss.at(4), 1.2, 1e-12);
+  EXPECT_NEAR(loss.at(12), 0.4, 1e-12);
+  EXPECT_EQ(loss.at(16), 0);
+  EXPECT_EQ(loss.at(1000), 0);
+  EXPECT_NEAR(RecallLoss(table, 1, 0).at(8), 3.2, 1e-12);
+  EXPECT_EQ(RecallLoss(test::small_hybrid_sensitivity(), 0).at(4), 0);
 }
 
 TEST(AllocateMemory, SpendsWithoutGoingOver) {
@@ -164,7 +176,7 @@ TEST(AllocateMemory, ByHeadGoesToTheHeadThatNeedsIt) {
   table.heads = {{4, {0, 0}}, {4, {0, 0}}};
   table.heads[0][1] = table.layers[0];
   const int64_t head = 2 * 8 * 2 + 4, memory = 8 * (4 * head + 40) + 20 * head;
-  const DimensionPlan plan = allocate_memory(table, memory);
+  const DimensionPlan plan = allocate_memory(table, {.memory = memory});
   EXPECT_EQ(plan.by, PlanUnit::kHead);
   EXPECT_LE(plan.state_bytes(), memory);
   const std::vector<int64_t>& keys = plan.exact[0].head_keys;
@@ -193,12 +205,53 @@ TEST(AllocateMemory, NoHeadHasLessThanAQuarterOfAnEqualShare) {
   }
 }
 
+// Two heads of a layer: ordinary text needs the keys of the first, repeated text those of the
+// other.
+TEST(AllocateMemory, RecallGoesToTheHeadThatLooksFarBack) {
+  SensitivityTable table = test::small_recall_sensitivity();
+  table.key_heads = 2;
+  table.length = 64;
+  const SensitivityTable::Curve none = {0, 0};
+  table.key_shares = {{table.keys[0], none}, {none, none}};
+  table.recall = {{0, 5}, {0, 0}};
+  const int64_t memory = 4 * (4 * kKey + kFeature / 2) + 30 * kKey;
+  const auto keys = [&](std::optional<double> recall) {
+    return allocate_memory(table, {.memory = memory, .recall_share = recall}).exact[0].head_keys;
+  };
+  EXPECT_LT(keys(0.0)[1], 8);
+  EXPECT_GT(keys(0.0)[0], 2 * keys(0.0)[1]);
+  EXPECT_LT(keys(1.0)[0], 8);
+  EXPECT_GT(keys(1.0)[1], 2 * keys(1.0)[0]);
+  EXPECT_EQ(keys({}), keys(kRecallShare));
+  const DimensionPlan plan = allocate_memory(table, {.memory = memory, .recall_share = 1.0});
+  EXPECT_LE(plan.state_bytes(), memory);
+  const std::vector<double> recall = predicted_recall(table, plan);
+  EXPECT_NEAR(recall[0], 5.0 * static_cast<double>(64 - keys(1.0)[1]) / (64 - 8), 1e-12);
+  EXPECT_EQ(recall[1], 0);
+  EXPECT_TRUE(predicted_recall(test::small_hybrid_sensitivity(), plan).empty());
+}
+
+TEST(AllocateMemory, RecallIsKnownOrRefused) {
+  const SensitivityTable unknown = test::small_hybrid_sensitivity();
+  EXPECT_EQ(allocate_memory(unknown, {.memory = 1000}).heads,
+            allocate_memory(unknown, {.memory = 1000, .recall_share = 0.0}).heads);
+  test::expect_error([&] { allocate_memory(unknown, {.memory = 1000, .recall_share = 0.1}); },
+                     {"the sensitivity says nothing of recall"});
+  for (const double share : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THROW(
+        allocate_memory(test::small_recall_sensitivity(), {.memory = 1000, .recall_share = share}),
+        std::invalid_argument);
+  EXPECT_THROW(allocate(test::small_recall_sensitivity(),
+                        {.strategy = PlanStrategy::kSensitivity, .cost = 4, .recall_share = 0.1}),
+               std::invalid_argument);
+}
+
 TEST(AllocateMemory, RefusesWhatItCannotDo) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
   test::expect_error([&] { by_layer(test::small_sensitivity(), 1'000'000); },
                      {"measure it for one"});
   AllocateOptions options = {.strategy = PlanStrategy::kSensitivity, .memory = 1000};
-  EXPECT_EQ(allocate(table, options).heads, allocate_memory(table, 1000).heads);
+  EXPECT_EQ(allocate(table, options).heads, allocate_memory(table, {.memory = 1000}).heads);
   options.cost = 4;
   EXPECT_THROW(allocate(table, options), std::invalid_argument);
   options.cost = {};

@@ -82,6 +82,26 @@ TEST_F(SensitivityFile, WithExactKeysComesBackAsItWas) {
   EXPECT_EQ(to_json(back), to_json(table));
 }
 
+TEST_F(SensitivityFile, WithRecallComesBackAsItWas) {
+  const SensitivityTable table = test::small_recall_sensitivity();
+  save_sensitivity(path_, table);
+  const SensitivityTable back = load_sensitivity(path_);
+  EXPECT_EQ(back.recall_windows, 2);
+  EXPECT_EQ(back.recall, table.recall);
+  EXPECT_EQ(to_json(back), to_json(table));
+  const auto refused = [&](const std::function<void(Json&)>& damage, std::string_view part) {
+    expect_refused(damage, part, table);
+  };
+  refused([](Json& j) { j["recall_windows"] = -1; }, "recall_windows");
+  refused([](Json& j) { j["layers"][1].erase("recall_lost"); }, "layer 2: recall_lost: missing");
+  refused(
+      [](Json& j) {
+        j["layers"][0]["recall_lost"] = {1, 2};
+      },
+      "layer 1: recall_lost: expected 1 losses, found 2");
+  refused([](Json& j) { j["layers"][0]["recall_lost"][0] = "much"; }, "expected a number");
+}
+
 TEST_F(SensitivityFile, RefusesDamagedExactKeys) {
   const auto refused = [&](const std::function<void(Json&)>& damage, std::string_view part) {
     expect_refused(damage, part, test::small_hybrid_sensitivity());

@@ -30,4 +30,12 @@ inline SensitivityTable small_hybrid_sensitivity() {
   return table;
 }
 
+// The same with what its one key head adds to the loss of repeated tokens.
+inline SensitivityTable small_recall_sensitivity() {
+  SensitivityTable table = small_hybrid_sensitivity();
+  table.recall_windows = 2;
+  table.recall = {{0.8}, {3.2}};
+  return table;
+}
+
 }  // namespace dofla::test

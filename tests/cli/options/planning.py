@@ -251,6 +251,29 @@ def _():
     check(recent["layers"] != in_bytes()["layers"])
 
 
+@option("sensitivity", "--recall-windows")
+def _():
+    lost = [[layer["recall_lost"] for layer in in_bytes(recall_windows=count)["layers"]]
+            for count in (1, 2)]
+    check(lost[0] != lost[1])
+    equal(lost[1], [layer["recall_lost"] for layer in in_bytes()["layers"]])
+    check("recall_lost" not in in_bytes(recall_windows=0)["layers"][0])
+    run("sensitivity", "--recall-windows", "1", code=2)
+
+
+@option("plan", "--recall-share")
+def _():
+    file = new_path("recall.json")
+    in_bytes(out=file)
+    none, all = (answer("plan", file, "--memory", 16_000, "--recall-share", share) for share in (0, 1))
+    check(sum(all["predicted_recall"]) < sum(none["predicted_recall"]))
+    check(sum(all["predicted"]) > sum(none["predicted"]))
+    run("plan", file, "--memory", "16kB", "--recall-share", "1.5", code=2)
+    run("plan", file, "--recall-share", "0.5", code=2)
+    in_bytes(out=file, recall_windows=0)
+    run("plan", file, "--memory", "16kB", "--recall-share", "0.5", code=1)
+
+
 @option("plan", "--memory")
 def _():
     file = new_path("hybrid.json")

@@ -73,6 +73,15 @@ def _():
     run(*plain("distill", cost=None, samples=None, memory="1kB", **SMALL), code=1)
 
 
+@option("distill", "--recall-share")
+def _():
+    none, all = (Distilled(cost=None, samples=None, memory=16_000, recall_share=share, **SMALL)
+                 for share in (0, 1))
+    equal([made.about["recall_share"] for made in (none, all)], [0, 1])
+    check(none.about["exact_keys"] != all.about["exact_keys"])
+    run(*plain("distill", recall_share=0.5), code=2)
+
+
 @option("distill", "--keys", "--window")
 def _():
     equal(with_keys().said["keys"], [12] * 5)
