@@ -78,10 +78,10 @@ TEST(FidelityPage, ASoftmaxStudentIsAControlOfTheOthers) {
 
 TEST(FidelityPage, MarkdownHasTheVerdict) {
   FidelityReport report = test::plain_fidelity();
-  report.left_out = {"tasks: nobody asked"};
+  report.left_out = {"tasks: not requested"};
   const std::string text = fidelity_markdown(report, {"dofla compare", "1"});
   for (const char* part : {"## Verdict", "## Loss", "## Cost", "## Recall", "out/hybrid",
-                           "| left out | tasks: nobody asked |"})
+                           "| left out | tasks: not requested |"})
     EXPECT_THAT(text, HasSubstr(part));
 }
 
