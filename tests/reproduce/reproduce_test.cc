@@ -49,11 +49,8 @@ class Reproduce : public testing::Test {
     suite.strategies = {PlanStrategy::kFix};
     suite.losses = {LossKind::kSoftmax};
     suite.baselines = {};
-    suite.tasks = SuiteTasks{.names = {"wsc"},
-                             .data = data,
-                             .epochs = 1,
-                             .batch = 2,
-                             .learning_rates = learning_rates};
+    suite.tasks = SuiteTasks{
+        .names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rates = learning_rates};
   }
 
   // As one call of the command: everything is read again.
