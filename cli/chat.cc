@@ -121,11 +121,11 @@ Command add_chat(CLI::App& program) {
   const auto options = std::make_shared<ChatArguments>();
   options->model.add(*app);
   options->device.add(*app);
-  app->add_option(
-         "--chat-template", options->chat_template,
-         fmt::format("{}\n(left out: what the model's folder says)", chat_template_names()))
+  app->add_option("--chat-template", options->chat_template,
+                  fmt::format("{}\n(default: what the model's folder says)", chat_template_names()))
       ->type_name("NAME");
-  app->add_option("--system", options->system, "what the model is told first")->type_name("TEXT");
+  app->add_option("--system", options->system, "system message, before the conversation")
+      ->type_name("TEXT");
   add_number(*app, "--max-tokens", options->max_tokens, "tokens of an answer at most", "N",
              whole_from(1))
       ->capture_default_str();

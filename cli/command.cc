@@ -6,6 +6,7 @@
 #include "cli/assets.h"
 #include "cli/output.h"
 #include "dofla/core/error.h"
+#include "dofla/core/file.h"
 
 namespace dofla::cli {
 namespace {
@@ -24,10 +25,20 @@ CLI::Validator number_check(Number low, Number high, const std::string& expected
 
 }  // namespace
 
+HelpSection::HelpSection(CLI::App& app, const char* heading)
+    : app_(app), heading_(heading), first_(app.get_options({}).size()) {}
+
+HelpSection::~HelpSection() {
+  const std::vector<CLI::Option*> options = app_.get_options({});
+  const std::string unsorted = app_.get_help_ptr()->get_group();
+  for (size_t i = first_; i < options.size(); ++i)
+    if (options[i]->get_group() == unsorted) options[i]->group(heading_);
+}
+
 void add_token_cache(CLI::App& app, std::string& folder) {
   app.add_option("--token-cache", folder,
-                 "keep the tokens of the text here, so that the next run starts at once (left\n"
-                 "out: they are made each time)")
+                 "keep the tokens of the text here, so that the next run starts at once (default:\n"
+                 "they are made each time)")
       ->type_name("DIR")
       ->envname("DOFLA_TOKEN_CACHE");
 }
@@ -41,7 +52,7 @@ void remark_on(const TextRemarks& remarks) {
 
 void ModelArgument::add(CLI::App& app) {
   option_ = app.add_option("MODEL", folder_,
-                           "Hugging Face model folder (left out: the built-in wiki-mini)");
+                           "Hugging Face model folder (default: the built-in wiki-mini)");
   option_->type_name("");
 }
 
@@ -52,18 +63,19 @@ fs::path ModelArgument::folder() const {
 }
 
 void TextArguments::add(CLI::App& app, int64_t sequences, int64_t built_in_sequences) {
+  const HelpSection section(app, "Text");
   default_sequences_ = sequences;
   built_in_sequences_ = built_in_sequences > 0 ? built_in_sequences : sequences;
   CLI::Option* data = app.add_option(
       "--data", data_,
       ".txt files, or .jsonl with a \"text\" field a line; may be .zst, .gz, a\n"
-      "pipe, a folder or a pattern such as 'wiki-*.jsonl' (left out: the built-in Wikipedia text)");
+      "pipe, a folder or a pattern such as 'wiki-*.jsonl' (default: the built-in Wikipedia text)");
   data->type_name("F...");
   CLI::Option* ids =
       app.add_option("--ids", ids_, "JSON file of token ids instead of text: [[1, 2, 3], [4, 5]]");
   ids->type_name("F")->excludes(data);
   app.add_option("--length,--sequence-length", length_,
-                 "tokens of a window (left out: the model's context)")
+                 "tokens of a window (default: the model's context)")
       ->type_name("L")
       ->check(whole_from(2))
       ->excludes(ids);
@@ -71,7 +83,7 @@ void TextArguments::add(CLI::App& app, int64_t sequences, int64_t built_in_seque
   if (built_in_sequences_ != sequences)
     otherwise += fmt::format(", {} of the built-in text", built_in_sequences_);
   app.add_option("--sequences", sequences_,
-                 fmt::format("use the first T sequences only (left out: {})", otherwise))
+                 fmt::format("use the first T sequences only (default: {})", otherwise))
       ->type_name("T")
       ->check(whole_from(1));
   app.add_flag("--skip-bad-lines", skip_bad_lines_,
@@ -136,6 +148,11 @@ CLI::Option* add_out(CLI::App& app, std::string& out, const char* help, const ch
     return text.empty() ? "expected a name, found an empty one" : "";
   };
   return app.add_option("--out", out, help)->type_name(type)->transform(CLI::Validator(name, ""));
+}
+
+void prepare_new_folder(const std::string& out) {
+  if (!fs::exists(fs::symlink_status(out))) prepare_place(out);
+  const NewFolder trial(out);  // never committed
 }
 
 std::string read_input(const std::string& file) {

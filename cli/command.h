@@ -82,6 +82,21 @@ class TextArguments {
   std::string token_cache_;
 };
 
+// Options that are added while it lives stand under a heading of their own in the help, unless an
+// inner section has them.
+class HelpSection {
+ public:
+  HelpSection(CLI::App& app, const char* heading);
+  ~HelpSection();
+  HelpSection(const HelpSection&) = delete;
+  HelpSection& operator=(const HelpSection&) = delete;
+
+ private:
+  CLI::App& app_;
+  const char* heading_;
+  size_t first_;  // option that was added within
+};
+
 // --token-cache: where tokens are kept; empty: nowhere.
 void add_token_cache(CLI::App& app, std::string& folder);
 // Says what came of it, and which lines of the text were left out.
@@ -90,6 +105,9 @@ void remark_on(const TextRemarks& remarks);
 // What is written: a name without slashes at its end, not empty. prepare_place (core/file.h) finds
 // out before the work whether it can be.
 CLI::Option* add_out(CLI::App& app, std::string& out, const char* help, const char* type);
+
+// prepare_place of a folder, which must not exist yet.
+void prepare_new_folder(const std::string& out);
 
 // The whole of a file, of a pipe, or with "-" of standard input.
 std::string read_input(const std::string& file);

@@ -93,7 +93,7 @@ void run(const CompareArguments& options) {
   if (!options.markdown.empty()) write_whole(options.markdown, fidelity_markdown(report, about));
   if (options.json) return print_json(to_json(report));
   for (const StudentFidelity& student : report.students) print_student(student);
-  for (const std::string& what : report.left_out) remark("left out: " + one_line(what));
+  for (const std::string& what : report.left_out) remark("skipped: " + one_line(what));
   if (!options.out.empty()) remark(fmt::format("open {}", options.out));
 }
 
@@ -120,15 +120,14 @@ Command add_compare(CLI::App& program) {
   add_json_flag(*app, options->json);
   app->footer(
       "On every text, token by token: loss and perplexity, KL from the teacher's distribution to\n"
-      "the student's with its standard error and percentiles, the same likeliest token, the\n"
-      "probability of the token that came, calibration. Where it is lost: by position, frequency,\n"
-      "the distance to the same token before, layer and head, and the worst passages. What the\n"
-      "student has to beat, as in dofla evaluate --teacher, and the teacher with rounded weights "
-      "as\n"
-      "a yardstick. What both recall, write, say and answer. Memory and speed of both. A verdict\n"
-      "from thresholds: docs/fidelity.md has these and all definitions.\n\n"
-      "Give texts of several kinds: a student looks best on what it was trained on. Which texts\n"
-      "are of that kind, --in-domain says; left out, it is those that a student was trained on.\n\n"
+      "the student's with its standard error and percentiles, agreement of the likeliest tokens,\n"
+      "the probability of the actual token, calibration. Where the student differs: by position,\n"
+      "frequency, distance to the previous same token, layer and head, and the worst passages.\n"
+      "Baselines at equal memory as in dofla evaluate --teacher, and the teacher with rounded\n"
+      "weights as a yardstick. Recall, greedy text, last words and tasks. Memory and speed. A\n"
+      "verdict from thresholds: docs/fidelity.md has these and all definitions.\n\n"
+      "Give texts of several kinds: a student looks best on the kind that it was trained on.\n"
+      "--in-domain names the texts of that kind (default: the files that it was trained on).\n\n"
       "Example:\n"
       "  dofla compare path/to/gpt2 gpt2-linear gpt2-hybrid --out page.html\n"
       "  dofla compare path/to/gpt2 gpt2-linear --texts wiki=valid.jsonl.zst news=news.txt\n"

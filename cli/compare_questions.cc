@@ -55,11 +55,11 @@ void add_prompts(const Checkpoint& teacher, const RunningText& text, FidelitySui
 
 void CompareQuestions::add(CLI::App& app) {
   app.add_option("--last-words", last_words_,
-                 "have the last word of texts said, such as LAMBADA's: lines of\n"
-                 "{\"context\", \"continuation\"}")
+                 "texts whose last word is to be predicted, such as LAMBADA's: lines\n"
+                 "of {\"context\", \"continuation\"}")
       ->type_name("F");
   app.add_option("--tasks", tasks_,
-                 "folder of tasks' folders (piqa, arc_easy, ...): those that are there are asked")
+                 "folder of tasks' folders (piqa, arc_easy, ...): all of them are evaluated")
       ->type_name("DIR");
 }
 
@@ -81,8 +81,8 @@ AbilityQuestions CompareQuestions::read(const Checkpoint& teacher, const Tokeniz
   }
   // A page that is silent of answers would be taken for one that found them in order.
   if (last_words_.empty())
-    left_out.emplace_back("last words: not asked (dofla compare --last-words F)");
-  if (tasks_.empty()) left_out.emplace_back("tasks: not asked (dofla compare --tasks DIR)");
+    left_out.emplace_back("last words: not requested (dofla compare --last-words F)");
+  if (tasks_.empty()) left_out.emplace_back("tasks: not requested (dofla compare --tasks DIR)");
   const auto attempt = [&](const char* what, const auto& add) {
     try {
       add();

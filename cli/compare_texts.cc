@@ -46,15 +46,15 @@ std::vector<TokenIds> whole_windows(const Checkpoint& teacher, const TextSource&
 void CompareTexts::add(CLI::App& app) {
   app.add_option("--texts", texts_,
                  "texts to compare on, F or NAME=F: .txt, or .jsonl with a \"text\" field a\n"
-                 "line; may be .zst or .gz (left out: the built-in Wikipedia text)")
+                 "line; may be .zst or .gz (default: the built-in Wikipedia text)")
       ->type_name("F...");
   app.add_option("--in-domain", in_domain_,
                  "names of those texts that are of the kind that students were trained on")
       ->type_name("NAME...");
-  app.add_option("--length", length_, "tokens of a window (left out: the shortest context)")
+  app.add_option("--length", length_, "tokens of a window (default: the shortest context)")
       ->type_name("L")
       ->check(whole_from(2));
-  app.add_option("--windows", windows_, "windows of every text (left out: as --suite has it)")
+  app.add_option("--windows", windows_, "windows of every text (default: as --suite has it)")
       ->type_name("N")
       ->check(whole_from(1));
   add_token_cache(app, token_cache_);

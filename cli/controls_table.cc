@@ -14,7 +14,7 @@ std::string controls_table(const Controls& controls, const JudgedStudent& studen
   };
   if (!controls.measured.empty()) {
     text = fmt::format("  {:<28} {:>10}  {:>9}\n", "", "above the", "memory a");
-    text += fmt::format("  {:<28} {:>10}  {:>9}\n", "what to beat", "teacher", "sequence");
+    text += fmt::format("  {:<28} {:>10}  {:>9}\n", "model", "teacher", "sequence");
     add_row("the student", student.loss, student.state_bytes);
   }
   for (const Control& control : controls.measured)

@@ -56,8 +56,9 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
     result = distill(checkpoint, text, job, options.training.logged(job.group, bar.progress()));
   }
   if (!job.group.is_first()) return;
-  write_student(options.training.out(), checkpoint, result, provenance(options.text.files()));
-  fs::remove(job.checkpoint);
+  options.training.write([&] {
+    write_student(options.training.out(), checkpoint, result, provenance(options.text.files()));
+  });
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const auto& [layer, head] : result.features.coordinates.unvaried)
@@ -97,7 +98,7 @@ void run(const DistillArguments& options, const Group& group) {
 
 Command add_distill(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
-      "distill", "Turn a softmax model into a linear-attention model and say how good it is");
+      "distill", "Turn a softmax model into a linear-attention model and compare the two");
   const auto options = std::make_shared<DistillArguments>();
   options->model.add(*app);
   options->device.add(*app);
@@ -107,18 +108,17 @@ Command add_distill(CLI::App& program) {
   add_distill_options(*app, *options);
   add_json_flag(*app, options->json);
   app->footer(
-      "What each head adds to the loss when it is linear is measured, as dofla sensitivity does "
-      "(with\n"
-      "--strategy dof the degrees of freedom), turned into a plan, the features trained\n"
-      "layer by layer on the teacher's own queries and keys (with --loss direct and kl all "
-      "together;\n"
-      "with performer not at all), and the student compared with its\n"
-      "teacher on windows that it was not trained on. DIR is a complete model folder that "
-      "inspect,\n"
-      "evaluate and generate take, with plan.json, what it was made from, and report.html. While "
-      "training, the\n"
-      "run is kept in DIR.training: after an interruption of any kind, --resume with the same\n"
-      "options goes on, on the device that it began on, and ends in the same features.\n\n"
+      "In this order: the loss that each head adds when it is linear is measured, as by dofla\n"
+      "sensitivity (with --strategy dof the degrees of freedom); a plan is made from it; features\n"
+      "are trained layer by layer on the teacher's own queries and keys (with --loss direct and "
+      "kl\n"
+      "all together; with performer not at all); and the student is compared with its teacher on\n"
+      "windows that it was not trained on. DIR is a complete model folder for inspect, evaluate,\n"
+      "generate and the others, with plan.json, the measurements behind it, and report.html. "
+      "While\n"
+      "training, the run is kept in DIR.training: after an interruption of any kind, --resume "
+      "with\n"
+      "the same options continues it, on the same device, and gives the same features.\n\n"
       "Example:\n  dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out gpt2-linear\n"
       "  mpirun -n 4 dofla distill path/to/gpt2 --data wiki.jsonl.zst --cost 64 --out "
       "gpt2-linear\n\n"

@@ -16,6 +16,7 @@ PlanStrategy strategy_of(const DistillArguments& options) {
 }
 
 void add_feature_options(CLI::App& app, DistillArguments& options) {
+  const HelpSection section(app, "Features and plan");
   CLI::Option* cost =
       app.add_option(
              "--cost", options.allocate.cost,
@@ -89,6 +90,7 @@ std::string rate_text(const RecipeOptions& recipe, double TrainOptions::*rate) {
 }
 
 void add_training_options(CLI::App& app, DistillArguments& options) {
+  const HelpSection section(app, "Training");
   RecipeOptions& recipe = options.recipe;
   const RecipeOptions kl = {.loss = LossKind::kKl}, l2 = {.loss = LossKind::kL2},
                       dijiang = {.features = FeatureMap::kDijiang};

@@ -27,10 +27,9 @@ struct DofArguments {
 // Layers down, heads across, as in the paper; the largest head of a layer carries a star.
 std::string table_text(const DofTable& table) {
   std::string text = fmt::format(
-      "Degrees of freedom of every head: {} coordinates, λ = {}, Gram scale {}, {} samples, {} "
-      "draws\n",
-      name(table.coordinates), lambda_text(table.lambda), name(table.gram), table.samples,
-      table.draws);
+      "Degrees of freedom of every head: {} coordinates, λ = {}, Gram scale {}, {}, {}\n",
+      name(table.coordinates), lambda_text(table.lambda), name(table.gram),
+      counted(table.samples, "sample"), counted(table.draws, "draw"));
   text += "layer";
   for (int64_t h = 1; h <= table.heads_in_layer(); ++h) text += fmt::format("{:>6} ", h);
   text += "  largest\n";
@@ -85,7 +84,7 @@ Command add_dof(CLI::App& program) {
       ->type_name("R")
       ->check(whole_between(1, 10000));
   options->lambda.add(
-      *app, fmt::format("the ridge λ, such as 2^-4 (left out: {})", lambda_text(kDefaultLambda)));
+      *app, fmt::format("the ridge λ, such as 2^-4 (default: {})", lambda_text(kDefaultLambda)));
   add_choice(*app, "--coordinates", options->coordinates,
              "of the queries and keys; attention is the same in all of them");
   add_choice(*app, "--gram", options->dof.gram, "what the Gram matrix is divided by")

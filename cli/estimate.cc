@@ -102,7 +102,7 @@ Command add_estimate(CLI::App& program) {
              "of a GPU: a large bf16 product as measured there (an H200's)", "F",
              real_between(1e-3, 1e6))
       ->capture_default_str();
-  add_memory(*app, arguments->device_memory, "of a GPU (left out: 141GB, an H200's)",
+  add_memory(*app, arguments->device_memory, "of a GPU (default: 141GB, an H200's)",
              "--device-memory");
   add_json_flag(*app, arguments->json);
   app->footer(

@@ -7,6 +7,7 @@ namespace dofla::cli {
 
 void ExactKeysOption::add(CLI::App& app, const char* leaving, CLI::Option* memory,
                           const std::vector<CLI::Option*>& excluded) {
+  const HelpSection section(app, "Exact keys");
   memory_ = memory;
   const ExactKeys defaults;
   CLI::Option* keys =
@@ -26,22 +27,22 @@ void ExactKeysOption::add(CLI::App& app, const char* leaving, CLI::Option* memor
   std::vector<CLI::Option*> options = {keys, window};
   options.push_back(
       app.add_option("--sinks", sinks_,
-                     fmt::format("of them the first tokens, which always stay (left out: {})",
+                     fmt::format("of them the first tokens, which always stay (default: {})",
                                  defaults.sinks))
           ->type_name("S")
           ->check(whole_between(0, 1 << 20)));
   options.push_back(add_choice(app, "--policy", policy_,
-                               fmt::format("which keys stay (left out: {})", name(defaults.policy)))
+                               fmt::format("which keys stay (default: {})", name(defaults.policy)))
                         ->excludes(window));
   options.push_back(
       app.add_option("--recent", recent_,
-                     "the newest, which stay until others have come (left out: half of K)")
+                     "the newest, which stay until others have come (default: half of K)")
           ->type_name("R")
           ->check(whole_between(1, 1 << 20)));
   options.push_back(
       app.add_option("--block", block_,
                      fmt::format("keys that leave together, a divisor of 64: fewer use the memory\n"
-                                 "better, more are faster (left out: {})",
+                                 "better, more are faster (default: {})",
                                  defaults.block))
           ->type_name("B")
           ->check(whole_between(1, 64)));
@@ -67,6 +68,7 @@ std::optional<ExactKeys> ExactKeysOption::value() const {
 }
 
 void KeepOption::add(CLI::App& app, CLI::Option* plan, CLI::Option* start) {
+  const HelpSection section(app, "Exact keys");
   CLI::Option* keep =
       app.add_option("--keep", layers_,
                      "layers that keep their softmax attention and its cache, such as 1,10")

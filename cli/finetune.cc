@@ -31,7 +31,7 @@ std::string settings_row(std::string_view name, const FinetuneOptions& options) 
                      options.batch, options.epochs, options.keep_best ? "best" : "last");
 }
 
-// What is left out, a line a task: the paper's settings.
+// The defaults, a line a task: the paper's settings.
 std::string settings_table() {
   std::string text =
       fmt::format("{:<15} {:>6} {:>6} {:>7}  {}\n", "", "--lr", "--batch", "--epochs", "kept");
@@ -44,24 +44,25 @@ std::string settings_table() {
 void add_options(CLI::App& app, FinetuneArguments& arguments) {
   FinetuneOptions& job = arguments.job;
   arguments.training.add_out(app);
+  const HelpSection section(app, "Training");
   add_choice(app, "--train", arguments.train,
              "what learns: the features of a linear model; these and the projections of\n"
-             "attention; all (left out: all, with --lora attention)");
+             "attention; all (default: all, with --lora attention)");
   add_number(app, "--lora", job.lora,
              "instead of the matrices of attention W, updates of this rank learn:\n"
              "W + B A, which the new model has as its matrices",
              "R", whole_between(1, 1 << 20));
   add_number(app, "--epochs", arguments.epochs,
-             "passes over the questions or windows (left out: see below)", "N",
+             "passes over the questions or windows (default: see below)", "N",
              whole_between(1, 1 << 20));
-  add_number(app, "--batch", arguments.batch, "questions or windows a step (left out: see below)",
+  add_number(app, "--batch", arguments.batch, "questions or windows a step (default: see below)",
              "B", whole_between(1, 1 << 20));
   add_number(app, "--lr", arguments.learning_rate,
-             "learning rate, which falls linearly to 0 (left out: see below)", "R",
+             "learning rate, which falls linearly to 0 (default: see below)", "R",
              real_between(0, 1e3));
   add_number(app, "--feature-rate", arguments.feature_rate,
              "times --lr is the learning rate of a linear model's features\n"
-             "(left out: 1, with a teacher 20)",
+             "(default: 1, with a teacher 20)",
              "F", real_between(0, 1e6));
   add_number(app, "--weight-decay", job.weight_decay,
              "of matrices, not of norms, biases and features", "W", real_between(0, 1e3))
@@ -70,7 +71,7 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
              real_between(0, 1e9))
       ->capture_default_str();
   add_choice(app, "--moments", job.moments,
-             "the optimizer's: bf16, rounded by chance, takes half the memory");
+             "the optimizer's: bf16, rounded stochastically, takes half the memory");
   add_number(app, "--warmup", job.warmup, "share of the steps over which the learning rate rises",
              "S", real_between(0, 0.99))
       ->capture_default_str();
@@ -100,8 +101,8 @@ FinetuneOptions FinetuneArguments::complete(const FinetuneOptions& otherwise) co
 
 void write_model(const FinetuneArguments& arguments, const Checkpoint& checkpoint,
                  const Finetuned& tuned, const std::vector<std::string>& data) {
-  write_finetuned(arguments.training.out(), checkpoint, tuned, provenance(data));
-  fs::remove(arguments.training.file());
+  arguments.training.write(
+      [&] { write_finetuned(arguments.training.out(), checkpoint, tuned, provenance(data)); });
 }
 
 void print_skipped(const FinetuneResult& result) {
@@ -142,13 +143,14 @@ Command add_finetune(CLI::App& program) {
       "log-likelihoods, and the model is judged by the questions that published figures are of.\n"
       "Without, it learns to predict the next token of a text, and is judged by the windows held\n"
       "out: what a student lost to its teacher comes back this way. It is judged before training\n"
-      "and after every epoch, and the best epoch is kept; should all be worse than the model was\n"
-      "before, it is kept as it was, and that is said. DIR is a complete model folder that\n"
+      "and after every epoch, and the best epoch is kept; if all are worse than the model was\n"
+      "before, the model is kept as it was, with a message. DIR is a complete model folder that\n"
       "inspect, evaluate and generate take. While training, the run is kept in DIR.training:\n"
-      "after an interruption of any kind, --resume with the same options goes on, on the device\n"
-      "that it began on, and ends in the same weights. Weights, gradients and, unless --moments\n"
+      "after an interruption of any kind, --resume with the same options continues it, on the "
+      "same\n"
+      "device, and gives the same weights. Weights, gradients and, unless --moments\n"
       "says otherwise, the optimizer are in float32; a GPU computes with bf16 copies.\n\n"
-      "What is left out is for tasks as in the paper for GPT-2:\n" +
+      "Defaults; for tasks those of the paper for GPT-2:\n" +
       settings_table() +
       "\nExample:\n  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --out "
       "gpt2-tuned\n"

@@ -48,6 +48,7 @@ void print_table(const FinetuneQuestions& questions, const FinetuneOptions& job,
 }  // namespace
 
 void FinetuneTask::add(CLI::App& app) {
+  const HelpSection section(app, "Task");
   CLI::Option* task = app.add_option("--task", task_, task_names());
   task->type_name("NAME")->check(task_name());
   CLI::Option* data =
@@ -55,11 +56,11 @@ void FinetuneTask::add(CLI::App& app) {
                      "folder of the tasks' folders (piqa, arc_easy, ...), or the\ntask's own");
   data->type_name("DIR")->needs(task);
   task->needs(data);
-  add_number(app, "--limit", limit_, "train on N questions, evenly spread (left out: all)", "N",
+  add_number(app, "--limit", limit_, "train on N questions, evenly spread (default: all)", "N",
              whole_from(1))
       ->needs(task);
   add_number(app, "--evaluate-limit", evaluate_limit_,
-             "judge by N questions, evenly spread (left out: all)", "N", whole_from(1))
+             "judge by N questions, evenly spread (default: all)", "N", whole_from(1))
       ->needs(task);
 }
 

@@ -42,6 +42,7 @@ void print_table(const DistillText& text, const FinetuneOptions& job, const Fine
 }  // namespace
 
 void FinetuneText::add(CLI::App& app) {
+  const HelpSection section(app, "Text");
   text_.add(app);
   add_number(app, "--held-out", held_out_, "last windows of the text, kept to judge the model by",
              "T", whole_from(1))

@@ -90,7 +90,7 @@ Command add_generate(CLI::App& program) {
   options->device.add(*app);
   CLI::Option* prompt = app->add_option(
       "--prompt", options->prompt,
-      "the text to continue; -: standard input (left out: what a pipe brings, or the\n"
+      "the text to continue; -: standard input (default: what a pipe brings, or the\n"
       "beginning of a document)");
   prompt->type_name("TEXT");
   CLI::Option* ids =

@@ -33,9 +33,9 @@ void LambdaOption::add(CLI::App& app, const std::string& help) {
          "--lambda",
          [this](const std::string& text) {
            value_ = read_lambda(text);
-           if (!value_)
-             throw CLI::ValidationError("--lambda",
-                                        "expected a number or a power such as 2^-8, found " + text);
+           if (!value_ || !(*value_ > 0) || !std::isfinite(*value_))
+             throw CLI::ValidationError(
+                 "--lambda", "expected a positive number, or a power such as 2^-8, found " + text);
          },
          help)
       ->type_name("X");

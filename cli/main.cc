@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cli/bus_error.h"
+#include "cli/closest_name.h"
 #include "cli/host.h"
 #include "cli/interruption.h"
 #include "cli/invocation.h"
@@ -33,7 +34,7 @@ void let_the_first_rank_speak(const Group& group) {
   if (!group.is_first()) std::this_thread::sleep_for(std::chrono::seconds(3));
 }
 
-void complain(const Group& group, std::string_view message) {
+void print_error(const Group& group, std::string_view message) {
   let_the_first_rank_speak(group);
   const std::string rank = group.alone() ? "" : fmt::format("rank {}: ", group.rank());
   fmt::print(stderr, "dofla: {}{}\n", rank, one_line(message));
@@ -49,6 +50,36 @@ int leave(const Group& group, int exit_code) {
   group.abort(exit_code);
 }
 
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options({}))
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& program) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+// "distil: no such command; did you mean distill? (see dofla --help)"
+std::string explain_unknown_word(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  const std::string word = program.remaining(true).front();
+  std::string what = "unexpected argument", meant;
+  if (word.starts_with('-')) {
+    what = "no such option";
+    meant = closest_name(word.substr(0, word.find('=')),
+                         option_names(chosen.empty() ? program : *chosen.front()));
+  } else if (chosen.empty()) {
+    what = "no such command";
+    meant = closest_name(word, command_names(program));
+  }
+  if (!meant.empty()) meant = fmt::format("; did you mean {}?", meant);
+  return fmt::format("{}: {}{} (see {} --help)", word, what, meant, invoked_name(program));
+}
+
 // Reads the command line. An exit code if that is all there is to do.
 std::optional<int> parse(CLI::App& program, const Group& group, int argc, char** argv) {
   try {
@@ -60,12 +91,10 @@ std::optional<int> parse(CLI::App& program, const Group& group, int argc, char**
     print(std::string(version_text.what()) + "\n");
     return 0;
   } catch (const CLI::ExtrasError&) {
-    complain(group, fmt::format("{}: no such {} (see {} --help)", program.remaining(true).front(),
-                                program.get_subcommands().empty() ? "command" : "argument",
-                                invoked_name(program)));
+    print_error(group, explain_unknown_word(program));
     return kWrongUsage;
   } catch (const CLI::ParseError& error) {
-    complain(group, fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
+    print_error(group, fmt::format("{} (see {} --help)", error.what(), invoked_name(program)));
     return kWrongUsage;
   }
   if (!program.get_subcommands().empty()) return std::nullopt;
@@ -85,7 +114,8 @@ int run(const Group& group, int argc, char** argv) {
   try {
     program.run(group);
   } catch (const UsageError& error) {
-    complain(group, fmt::format("{} (see {} --help)", error.what(), invoked_name(program.app())));
+    print_error(group,
+                fmt::format("{} (see {} --help)", error.what(), invoked_name(program.app())));
     return kWrongUsage;
   }
   return 0;
@@ -97,9 +127,9 @@ int run_and_explain(const Group& group, int argc, char** argv) {
   } catch (const Cancelled&) {
     return interrupted_exit_code();  // the command has said what there is to say
   } catch (const std::bad_alloc&) {
-    complain(group, "out of memory");
+    print_error(group, "out of memory");
   } catch (const std::exception& error) {
-    complain(group, error.what());
+    print_error(group, error.what());
   }
   return kFailed;
 }
@@ -109,7 +139,7 @@ int run_as_rank(int argc, char** argv) {
   try {
     group = Group::launched();
   } catch (const std::exception& error) {
-    complain(group, error.what());
+    print_error(group, error.what());
     return kFailed;
   }
   return leave(group, run_and_explain(group, argc, argv));

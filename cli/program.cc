@@ -39,8 +39,7 @@ void describe(CLI::App& program) {
   program.fallthrough();  // the program's own options may stand after the command too
   program.footer(
       "Example:\n  dofla generate --prompt \"The river flows\"\n\n"
-      "Every command has a --help with an example. A MODEL that is left out is the built-in "
-      "wiki-mini.");
+      "Every command has a --help with an example. Without MODEL it uses the built-in wiki-mini.");
 }
 
 }  // namespace
@@ -51,7 +50,7 @@ Program::Program()
           "needs,\nand turn a softmax transformer into a linear one.",
           "dofla") {
   describe(app_);
-  app_.add_option("--threads", threads_, "threads to use (left out: one a core, of ranks together)")
+  app_.add_option("--threads", threads_, "threads to use (default: one a core, of ranks together)")
       ->type_name("N")
       ->check(whole_between(1, 4096));
   commands_ = {add_inspect(app_),   add_tokenize(app_), add_dof(app_),      add_sensitivity(app_),

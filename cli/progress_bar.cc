@@ -62,9 +62,9 @@ std::string progress_line(const ProgressUpdate& update, double seconds, int colu
   const std::string figures =
       fmt::format("{:3.0f}%  {} of {} {}{}  {}/s{}", std::floor(100 * share), short_number(done),
                   short_number(total), update.unit, loss, short_number(rate), left);
-  const int room = columns - static_cast<int>(update.stage.size() + figures.size()) - 6;
-  if (room < 8) return fmt::format("{}  {}", update.stage, figures);
-  const int width = std::min(room, 40);
+  const int space = columns - static_cast<int>(update.stage.size() + figures.size()) - 6;
+  if (space < 8) return fmt::format("{}  {}", update.stage, figures);
+  const int width = std::min(space, 40);
   const int filled = static_cast<int>(share * width);
   std::string bar(static_cast<size_t>(filled), '=');
   if (filled < width) bar += '>';

@@ -33,7 +33,7 @@ Divergence measure_loss(const Checkpoint& source, const Checkpoint& rounded, con
 }
 
 void run(const QuantizeArguments& options) {
-  prepare_place(options.out);
+  prepare_new_folder(options.out);
   const Checkpoint source(options.model.folder());
   const Parameters before = count_parameters(source);
   Parameters after;
@@ -58,10 +58,10 @@ void run(const QuantizeArguments& options) {
   }
   print(fmt::format("weights     {}, {}; before {}, {}\n", with_bytes_unit(after.bytes),
                     name(after.dtype), with_bytes_unit(before.bytes), name(before.dtype)));
-  print(fmt::format("loss        {:.4f} nats a token, before {:.4f}, on {} tokens\n",
-                    divergence.loss, divergence.teacher_loss, grouped(divergence.tokens)));
+  print(fmt::format("loss        {:.4f} nats a token, before {:.4f}, on {}\n", divergence.loss,
+                    divergence.teacher_loss, counted(divergence.tokens, "token")));
   print(divergence_lines(divergence, 12));
-  remark(fmt::format("{}: a model for every command that does not train", options.out));
+  remark(fmt::format("{}: can be used by every command that does not train", options.out));
 }
 
 }  // namespace
@@ -76,13 +76,11 @@ Command add_quantize(CLI::App& program) {
   add_out(*app, options->out, "new folder for the model", "DIR")->required();
   add_json_flag(*app, options->json);
   app->footer(
-      "Every row of a matrix becomes whole numbers from -127 to 127 times a factor of its own.\n"
-      "Norms, biases, learnt positions and features stay as they are. A CPU computes\n"
-      "with the whole numbers, and so reads half of what 16-bit weights are for every token; a "
-      "GPU\n"
-      "computes with 16-bit copies. What is lost is measured on the text, before and after;\n"
-      "compare MODEL DIR says more of it. Such a model is not trained any further: distil and\n"
-      "fine-tune first, then round.\n\n"
+      "Every row of a matrix becomes integers from -127 to 127 times a scale of its own. Norms,\n"
+      "biases, learnt positions and features stay as they are. A CPU computes with the integers,\n"
+      "and so reads half the bytes of 16-bit weights for every token; a GPU computes with 16-bit\n"
+      "copies. The loss on the text is measured before and after; dofla compare MODEL DIR says\n"
+      "more. Such a model cannot be trained: distil and fine-tune first, then round.\n\n"
       "Example:\n  dofla quantize gpt2-hybrid --data valid.jsonl.zst --out gpt2-hybrid-int8\n\n"
       "JSON:\n  {\"bytes\", \"bytes_before\", \"fidelity\": as a text of dofla compare}");
   return {app, [options] { run(*options); }};

@@ -79,7 +79,7 @@ Command add_report(CLI::App& program) {
       ->required();
   app->add_option("PLAN", options->plan, "file of dofla plan (may be left out)")->type_name("");
   add_out(*app, options->out, "the page; one file that needs no network", "F")->required();
-  options->lambda.add(*app, "the ridge λ to show (left out: that of FILE)");
+  options->lambda.add(*app, "the ridge λ to show (default: that of FILE)");
   add_json_flag(*app, options->json);
   app->footer(
       "Example:\n  dofla report dof.json plan.json --out page.html\n\n"

@@ -38,7 +38,7 @@ Suite complete(const ReproduceArguments& options) {
   if (suite.data.empty()) suite.data = {built_in_text()};
   if (suite.tasks && !options.task_data.empty()) suite.tasks->data = options.task_data;
   if (suite.tasks && suite.tasks->data.empty())
-    remark("the suite's tasks are left out: say where their files are with --task-data");
+    remark("the suite's tasks are skipped: give the folder of their files with --task-data");
   return suite;
 }
 
@@ -144,7 +144,7 @@ void run(const ReproduceArguments& options) {
   try {
     run(options, stop.get());
   } catch (const Cancelled& cancelled) {
-    remark(fmt::format("{}; the same command goes on with it", cancelled.what()));
+    remark(fmt::format("{}; the same command continues it", cancelled.what()));
     throw;
   }
 }
@@ -184,7 +184,7 @@ Command add_reproduce(CLI::App& program) {
                   "folder of the tasks' folders (piqa, arc_easy, ...), instead of the suite's")
       ->type_name("DIR");
   app->add_option("--only", options->only,
-                  "run only what this regular expression finds in its name (dof-s1, "
+                  "run only what has a name that this regular expression matches (dof-s1, "
                   "c64-fix-direct-s2, ...)")
       ->type_name("REGEX")
       ->check(regular_expression());

@@ -84,7 +84,7 @@ void run(ServeArguments options) {
   service.http.workers =
       static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 2U, 16U));
   const std::vector<std::shared_ptr<ServedModel>> models = load_models(options);
-  const StopFlag stop("answering what is under way; a second interruption leaves at once");
+  const StopFlag stop("finishing running requests; a second interruption exits at once");
   Service running = from_arguments([&] { return Service(models, service); });
   const std::string& host = service.http.host;
   print(fmt::format("listening on http://{}:{}\n",
@@ -101,14 +101,13 @@ void add_limits(CLI::App& app, ServeArguments& options) {
              whole_between(1, 1 << 20))
       ->capture_default_str();
   add_memory(app, options.cache_memory,
-             "for states of prompts seen before, of each model (left out: 256MB)",
-             "--cache-memory");
+             "for states of prompts seen before, of each model (default: 256MB)", "--cache-memory");
   add_memory(app, options.state_memory,
-             "for states kept under names, of each model (left out: 1.07GB)", "--state-memory");
+             "for states kept under names, of each model (default: 1.07GB)", "--state-memory");
   add_number(app, "--max-tokens", options.service.limits.max_tokens, "tokens of an answer at most",
              "N", whole_from(1))
       ->capture_default_str();
-  add_memory(app, options.body, "of a request's body at most (left out: 8MB)", "--max-body");
+  add_memory(app, options.body, "of a request's body at most (default: 8MB)", "--max-body");
   add_number(app, "--max-connections", options.connections, "clients connected at once", "N",
              whole_between(1, 1 << 20))
       ->capture_default_str();
@@ -124,11 +123,11 @@ Command add_serve(CLI::App& program) {
   const auto options = std::make_shared<ServeArguments>();
   app->add_option("MODEL", options->folders,
                   "Hugging Face model folders; the first answers requests that name no model\n"
-                  "(left out: the built-in wiki-mini)")
+                  "(default: the built-in wiki-mini)")
       ->type_name("...");
   options->device.add(*app);
   app->add_option("--alias", options->aliases,
-                  "what requests call the models, in their order (left out: the folders' names)")
+                  "what requests call the models, in their order (default: the folders' names)")
       ->type_name("NAME...");
   app->add_option("--host", options->service.http.host,
                   "address to listen on; one that other machines reach needs a key")
@@ -138,17 +137,17 @@ Command add_serve(CLI::App& program) {
              whole_between(0, 65535))
       ->capture_default_str();
   app->add_option("--api-key", options->key_file,
-                  "file with the key that requests must carry (left out: DOFLA_API_KEY)")
+                  "file with the key that requests must carry (default: DOFLA_API_KEY)")
       ->type_name("F");
-  app->add_option(
-         "--chat-template", options->chat_template,
-         fmt::format("{}\n(left out: what the model's folder says)", chat_template_names()))
+  app->add_option("--chat-template", options->chat_template,
+                  fmt::format("{}\n(default: what the model's folder says)", chat_template_names()))
       ->type_name("NAME");
   add_limits(*app, *options);
   app->footer(
       "/v1/completions, /v1/chat/completions, /v1/models, /health, /metrics, /tokenize,\n"
       "/detokenize, /tokenizer_info, /v1/states; a page at / compares a teacher and its student.\n"
-      "SIGTERM or Ctrl-C: what is under way is answered, then the server ends. docs/serve.md.\n\n"
+      "On SIGTERM or Ctrl-C running requests are finished, then the server exits. "
+      "docs/serve.md.\n\n"
       "Examples:\n"
       "  dofla serve\n"
       "  dofla serve path/to/teacher path/to/student --port 8000\n"

@@ -49,24 +49,23 @@ void run(const TeachArguments& options) {
 
 Command add_teach(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
-      "teach", "Write what a teacher says of a text to a file that students learn from");
+      "teach",
+      "Write a teacher's likeliest next tokens on a text to a file, for finetune --taught");
   const auto options = std::make_shared<TeachArguments>();
   options->model.add(*app);
   options->device.add(*app);
   options->text.add(*app);
-  add_number(*app, "--top", options->top, "likeliest next tokens that are named, of every token",
-             "K", whole_between(1, 1 << 20))
+  add_number(*app, "--top", options->top, "likeliest next tokens to keep for every token", "K",
+             whole_between(1, 1 << 20))
       ->capture_default_str();
   add_out(*app, options->out, "file to write", "FILE")->required();
   add_json_flag(*app, options->json);
   app->footer(
       "finetune --taught FILE then learns from the file as it does from --teacher MODEL, without\n"
-      "the teacher's memory and time: many students, or many passes, pay for the teacher once. Of\n"
-      "every token the file has the K likeliest next ones with their probabilities and the mass "
-      "of\n"
-      "all others together; docs/finetune.md says what that loses. It belongs to these windows "
-      "and\n"
-      "this vocabulary, and appears whole or not at all.\n\n"
+      "the teacher's memory and time: many students, or many passes, share the cost of one. For\n"
+      "every token the file has the K likeliest next ones with their probabilities, and the\n"
+      "probability of all others together; docs/finetune.md says what is lost. A file is only\n"
+      "valid for these windows and this vocabulary, and appears whole or not at all.\n\n"
       "Example:\n  dofla teach gpt2 --data wiki.jsonl.zst --length 512 --out wiki.teacher\n"
       "  dofla finetune gpt2-linear --data wiki.jsonl.zst --length 512 --taught wiki.teacher --out "
       "gpt2-tuned\n\n"

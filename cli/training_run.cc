@@ -21,20 +21,20 @@ void TrainingRun::add_out(CLI::App& app) {
 void TrainingRun::add(CLI::App& app, const char* seed_help, const char* checkpoints,
                       const char* recompute_help) {
   add_number(app, "--seed", seed_, seed_help, "N", seed_number())->capture_default_str();
+  app.add_flag("--recompute", recompute_, recompute_help);
+  const HelpSection section(app, "Log and checkpoints");
   app.add_option("--log", log_,
                  "file for the loss of every step, its layers, learning rate and time;\n"
                  "ends in .csv or .jsonl")
       ->type_name("F");
   add_number(app, "--checkpoint-every", checkpoint_every_,
-             fmt::format("steps between two checkpoints (left out: {})", checkpoints).c_str(), "N",
+             fmt::format("steps between two checkpoints (default: {})", checkpoints).c_str(), "N",
              whole_from(1));
   add_number(app, "--checkpoint-minutes", checkpoint_minutes_,
              "time after which there is another one, whatever the steps", "M",
              real_between(0.001, 1e6))
       ->capture_default_str();
-  app.add_flag("--recompute", recompute_, recompute_help);
-  app.add_flag("--resume", resume_,
-               "go on with the run that was cut short (same options and device)");
+  app.add_flag("--resume", resume_, "continue the interrupted run (same options and device)");
 }
 
 void TrainingRun::guard(const Group& group,
@@ -56,6 +56,17 @@ void TrainingRun::guard(const Group& group,
   }
 }
 
+void TrainingRun::write(const std::function<void()>& write_model) const {
+  try {
+    write_model();
+  } catch (const Error& error) {
+    if (!fs::exists(file())) throw;
+    fail("{}; the training is kept in {}: go on with the same command and --resume", error.what(),
+         file().string());
+  }
+  fs::remove(file());
+}
+
 Progress TrainingRun::logged(const Group& group, const Progress& progress) const {
   if (log_.empty() || !group.is_first()) return progress;
   const auto log = std::make_shared<TrainingLog>(log_, resume_);
@@ -65,12 +76,10 @@ Progress TrainingRun::logged(const Group& group, const Progress& progress) const
 }
 
 void TrainingRun::check_places() const {
-  if (fs::exists(fs::symlink_status(out_)))
-    fail("{}: exists already; choose another --out or remove it", out_);
+  prepare_new_folder(out_);
   if (!resume_ && fs::exists(file()))
     fail("{}: an unfinished run is kept there; go on with --resume, or remove it to start over",
          file().string());
-  prepare_place(out_);
   if (resume_ && !fs::exists(file())) fail("{}: nothing to resume: no such file", file().string());
   if (!log_.empty()) TrainingLog::check(log_, resume_);
 }

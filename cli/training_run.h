@@ -35,6 +35,10 @@ class TrainingRun {
   void guard(const Group& group,
              const std::function<void(const std::atomic<bool>* stop)>& work) const;
 
+  // Writes the trained model, after which the unfinished run is no longer kept. An Error says how
+  // to go on.
+  void write(const std::function<void()>& write_model) const;
+
   // The same progress; every step is also written to the file of --log.
   Progress logged(const Group& group, const Progress& progress) const;
 

@@ -149,9 +149,9 @@ DistillText split_held_out(const WindowSet& windows, int64_t held_out) {
   const auto count = static_cast<int64_t>(windows.size());
   if (count <= held_out)
     fail(
-        "the text has {} windows of {} tokens, and {} are held out: give more text, shorter "
+        "the text has {} window{} of {} tokens, and {} are held out: give more text, shorter "
         "windows, or hold fewer out",
-        count, windows.length(), held_out);
+        count, count == 1 ? "" : "s", windows.length(), held_out);
   const auto split = static_cast<size_t>(count - held_out);
   return {.train = windows.slice(0, split),
           .held_out = windows.slice(split, static_cast<size_t>(held_out))};

@@ -44,7 +44,7 @@ def page(program, command, version):
     described = False
     for block in blocks[1:]:
         title, *rest = block.split("\n")
-        if title in ("Positionals:", "Options:", "Commands:"):
+        if title in ("Positionals:", "Commands:") or rest[:1] and rest[0].startswith("  -"):
             lines += [f".SH {title[:-1].upper()}", *entries(rest)]
         elif title.endswith(":"):
             lines += [f".SH {title[:-1].upper()}", ".nf", escape("\n".join(rest)), ".fi"]

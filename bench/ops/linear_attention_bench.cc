@@ -12,6 +12,7 @@ namespace dofla {
 namespace {
 
 constexpr int64_t kHeads = 12, kWidth = 64, kCount = 64;
+const std::vector<int64_t> kLengths = {1024, 4096, 16384, 65536};
 
 Tensor normal(const Shape& shape) {
   Random random(1);
@@ -120,7 +121,7 @@ void softmax_decode(benchmark::State& state) {
 
 BENCHMARK(linear_prefill)
     ->ArgNames({"tokens", "chunk"})
-    ->ArgsProduct({{1024, 4096, 16384, 65536}, {kLinearAttentionChunk}})
+    ->ArgsProduct({kLengths, {kLinearAttentionChunk}})
     ->Args({4096, 32})
     ->Args({4096, 128})
     ->Unit(benchmark::kMillisecond)
@@ -128,10 +129,7 @@ BENCHMARK(linear_prefill)
     ->MeasureProcessCPUTime();
 BENCHMARK(softmax_prefill)
     ->ArgName("tokens")
-    ->Arg(1024)
-    ->Arg(4096)
-    ->Arg(16384)
-    ->Arg(65536)
+    ->ArgsProduct({kLengths})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()
     ->MeasureProcessCPUTime();
@@ -143,28 +141,19 @@ BENCHMARK(linear_backward)
     ->MeasureProcessCPUTime();
 BENCHMARK(linear_decode)
     ->ArgName("position")
-    ->Arg(1024)
-    ->Arg(4096)
-    ->Arg(16384)
-    ->Arg(65536)
+    ->ArgsProduct({kLengths})
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime()
     ->MeasureProcessCPUTime();
 BENCHMARK(hybrid_prefill)
     ->ArgName("tokens")
-    ->Arg(1024)
-    ->Arg(4096)
-    ->Arg(16384)
-    ->Arg(65536)
+    ->ArgsProduct({kLengths})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()
     ->MeasureProcessCPUTime();
 BENCHMARK(hybrid_decode)
     ->ArgName("position")
-    ->Arg(1024)
-    ->Arg(4096)
-    ->Arg(16384)
-    ->Arg(65536)
+    ->ArgsProduct({kLengths})
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime()
     ->MeasureProcessCPUTime();

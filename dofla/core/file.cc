@@ -79,8 +79,8 @@ std::string read_text(const fs::path& path, size_t limit, Input input) {
   std::string text;
   // One byte more than is expected, so that the end is seen; a pipe tells no size.
   size_t done = 0;
-  for (size_t room = size + 1;; room = std::max(done + (size_t{64} << 10), 2 * done)) {
-    text.resize(std::min(room, limit + 1));
+  for (size_t space = size + 1;; space = std::max(done + (size_t{64} << 10), 2 * done)) {
+    text.resize(std::min(space, limit + 1));
     while (done < text.size()) {
       const ssize_t got = ::read(file.get(), text.data() + done, text.size() - done);
       if (got < 0 && errno == EINTR) continue;
@@ -98,7 +98,8 @@ std::string read_text(const fs::path& path, size_t limit, Input input) {
 void prepare_place(const fs::path& path) {
   if (!path.has_filename()) fail("\"{}\": not a name for a new file or folder", path.string());
   std::error_code error;
-  if (fs::is_directory(path, error)) fail("{}: is a folder already", path.string());
+  if (fs::is_directory(path, error))
+    fail("{}: is a folder; expected the name of a file to write", path.string());
   if (path.has_parent_path() && !fs::is_directory(path.parent_path(), error)) {
     fs::create_directories(path.parent_path(), error);
     if (error)
@@ -184,7 +185,7 @@ NewFolder::NewFolder(const fs::path& target) : target_(target) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/" means "out"
   std::error_code error;
   if (fs::exists(fs::symlink_status(target_, error)))
-    fail("{}: exists already; choose another folder or remove it", target_.string());
+    fail("{}: exists already; choose another name or remove it", target_.string());
   aside_ = make_aside(target_, "create", [](const char* name) { return ::mkdir(name, 0755) == 0; });
 }
 

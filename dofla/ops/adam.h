@@ -19,9 +19,9 @@ struct AdamOptions {
 };
 
 // What Adam remembers of one parameter. Plain data: save it to resume. Moments in BF16 are rounded
-// up or down by chance, so that they are right in the mean (docs/finetune.md, "Small moments"). The
-// chance is that of the seed, the step and the number of an element: a parameter that is held in
-// parts has the bits of a whole one.
+// up or down by chance, so that they are right in the mean (docs/finetune.md, "16-bit moments").
+// The chance is that of the seed, the step and the number of an element: a parameter that is held
+// in parts has the bits of a whole one.
 struct AdamMoments {
   Tensor mean;    // running mean of the gradient, shaped like the parameter, F32 or BF16
   Tensor square;  // running mean of its square

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -44,6 +45,13 @@ std::string layer_label(size_t s) {
   return fmt::format("Layer {}", s + 1);
 }
 
+// One series a layer, made by `curve`.
+template <class Layer, class Make>
+void add_layers(LineChart& chart, const std::vector<Layer>& layers, const Make& curve) {
+  for (size_t s = 0; s < layers.size(); ++s)
+    chart.series.push_back({layer_label(s), curve(layers[s])});
+}
+
 }  // namespace
 
 bool shows_other_heads(const DofSection& dof) {
@@ -78,8 +86,7 @@ std::string render_dof_by_lambda(const DofSection& dof) {
   LineChart chart("by-lambda", "Degrees of freedom of every layer against lambda",
                   {"λ", "λ =", Scale::kLog2},
                   {"degrees of freedom", "degrees of freedom", Scale::kLog10});
-  for (size_t s = 0; s < dof.layers.size(); ++s)
-    chart.series.push_back({layer_label(s), dof.layers[s].dof_by_lambda});
+  add_layers(chart, dof.layers, [](const LayerDof& layer) { return layer.dof_by_lambda; });
   chart.x_reference = dof.lambda;
   chart.reference_label = "λ = " + format_lambda(dof.lambda);
   return render_line_chart(chart);
@@ -89,10 +96,8 @@ std::string render_feature_errors(const DofSection& dof) {
   LineChart chart("feature-errors",
                   "Error of features from the leverage density against their number",
                   {"features a head", "M =", Scale::kLog2}, {"error", "error", Scale::kLog10});
-  for (size_t s = 0; s < dof.layers.size(); ++s) {
-    chart.series.push_back({layer_label(s), dof.layers[s].leverage_error});
-    chart.background.push_back(dof.layers[s].gaussian_error);
-  }
+  add_layers(chart, dof.layers, [](const LayerDof& layer) { return layer.leverage_error; });
+  for (const LayerDof& layer : dof.layers) chart.background.push_back(layer.gaussian_error);
   return render_line_chart(chart);
 }
 
@@ -101,8 +106,7 @@ std::string render_sensitivity(const SensitivitySection& sensitivity) {
                   {"features a head", "M =", Scale::kLog2},
                   {"loss added, nats a token", "loss added",
                    all_positive(sensitivity.layers) ? Scale::kLog10 : Scale::kLinear});
-  for (size_t s = 0; s < sensitivity.layers.size(); ++s)
-    chart.series.push_back({layer_label(s), sensitivity.layers[s]});
+  add_layers(chart, sensitivity.layers, std::identity());
   return render_line_chart(chart);
 }
 
@@ -110,10 +114,7 @@ std::string render_predicted_loss(const SensitivitySection& sensitivity) {
   LineChart chart("predicted", "Loss that every layer alone adds: predicted, and as it came",
                   {"layer", "layer"}, {"loss added, nats a token", "loss added"});
   const auto add = [&](const char* label, const std::vector<double>& values) {
-    if (values.empty()) return;
-    Curve& curve = chart.series.emplace_back(Series{label, {}}).curve;
-    for (size_t s = 0; s < values.size(); ++s)
-      curve.push_back({static_cast<double>(s + 1), values[s]});
+    if (!values.empty()) chart.series.push_back({label, by_layer(values)});
   };
   add("Predicted", sensitivity.predicted);
   add("Realised", sensitivity.realised);
@@ -143,9 +144,7 @@ std::string render_loss_curves(const TrainingSection& training) {
 std::string render_layer_errors(const TrainingSection& training) {
   LineChart chart("layer-error", "Relative error of every layer's attention output",
                   {"layer", "layer"}, {"relative error", "error"});
-  Curve& curve = chart.series.emplace_back(Series{"Error", {}}).curve;
-  for (size_t s = 0; s < training.layer_error.size(); ++s)
-    curve.push_back({static_cast<double>(s + 1), training.layer_error[s]});
+  chart.series.push_back({"Error", by_layer(training.layer_error)});
   chart.y_reference = 1;
   chart.reference_label = "an output of zeros";
   return render_line_chart(chart);

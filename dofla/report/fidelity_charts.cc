@@ -107,12 +107,8 @@ std::string render_kl_by_position(const FidelityReport& report) {
 std::string render_attention_errors(const FidelityReport& report) {
   LineChart chart("attention-error", "Relative error of every layer's attention output",
                   {"layer", "layer"}, {"relative error", "error"});
-  add_students(chart, report, [](const StudentFidelity& student) {
-    Curve curve;
-    for (size_t i = 0; i < student.layer_error.size(); ++i)
-      curve.push_back({static_cast<double>(i + 1), student.layer_error[i]});
-    return curve;
-  });
+  add_students(chart, report,
+               [](const StudentFidelity& student) { return by_layer(student.layer_error); });
   return render_line_chart(chart);
 }
 

@@ -170,7 +170,7 @@ std::string controls_section(const FidelityReport& report) {
   std::string html = titled(table) + titled(yardsticks_table(report));
   for (const std::string& note : table.notes)
     html += "<p class=\"note\"><bdi>" + escape_html(note) + "</bdi></p>\n";
-  return section_of("What does it have to beat?", html);
+  return section_of("How do simpler baselines compare?", html);
 }
 
 std::string cost_section(const FidelityReport& report) {

@@ -117,7 +117,7 @@ ResultTable slices_table(const FidelityReport& report, std::vector<Slice> WhereL
 }
 
 ResultTable controls_table(const FidelityReport& report) {
-  ResultTable table = {.title = "What a student has to beat",
+  ResultTable table = {.title = "Baselines in the memory of the student",
                        .label_names = {"student", "text", ""},
                        .columns = {{"above the teacher", ""}, {"memory", ""}}};
   const bool softmax = std::ranges::any_of(report.students, &StudentFidelity::is_softmax);

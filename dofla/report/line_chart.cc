@@ -137,6 +137,12 @@ std::string legend(const LineChart& chart) {
 
 }  // namespace
 
+Curve by_layer(const std::vector<double>& values) {
+  Curve curve;
+  for (const double value : values) curve.push_back({static_cast<double>(curve.size() + 1), value});
+  return curve;
+}
+
 std::string render_line_chart(const LineChart& chart) {
   const Axes axes = axes_of(chart);
   std::string svg = fmt::format("<div class=\"lines\" data-x-name=\"{}\" data-y-name=\"{}\">\n",

@@ -39,6 +39,9 @@ struct LineChart {
   std::string reference_label;
 };
 
+// A curve over the layers, counted from 1.
+Curve by_layer(const std::vector<double>& values);
+
 std::string render_line_chart(const LineChart& chart);
 
 }  // namespace dofla

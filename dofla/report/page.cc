@@ -161,7 +161,7 @@ std::string controls_notes(const TrainingSection& training) {
 
 std::string controls_figure(const TrainingSection& training) {
   return fmt::format(
-      "<figure>\n{}<figcaption><b>What the student has to beat</b> on the same text: itself with "
+      "<figure>\n{}<figcaption><b>Baselines</b> on the same text: the student with "
       "one of its parts alone, and the teacher with exact keys alone in the same "
       "memory.</figcaption>\n</figure>\n",
       controls_table_html(training));

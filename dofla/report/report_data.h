@@ -65,7 +65,7 @@ struct PlanSection {
   std::vector<LayerPlan> layers;
 };
 
-// What the student has to beat, measured on the same text.
+// Baselines of the student, measured on the same text.
 struct ControlRow {
   std::string name;  // "a window of 64 keys alone"
   double loss = 0;

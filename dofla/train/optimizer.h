@@ -16,7 +16,7 @@ namespace dofla {
 
 enum class MomentType {
   kFloat32,
-  kBFloat16,  // rounded by chance: docs/finetune.md, "Small moments"
+  kBFloat16,  // rounded stochastically: docs/finetune.md, "16-bit moments"
 };
 
 template <>

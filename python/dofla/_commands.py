@@ -68,7 +68,7 @@ def describe(function: Callable[..., Any], described: Iterable[str] = ()) -> str
         if choices_of(option):
             text += f" [{'|'.join(choices_of(option))}]"
         if option["default"]:
-            text += f" (left out: {option['default']})"
+            text += f" (default: {option['default']})"
         lines.append(textwrap.fill(text, 100, initial_indent=f"    {name}: ", subsequent_indent=" " * 8))
     if "progress" in parameters:
         lines.append("    progress: called with a dofla.Progress now and then; what it raises stops the work")

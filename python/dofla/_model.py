@@ -70,7 +70,7 @@ class Model:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, device: str = "auto") -> None:
-        """A Hugging Face folder (left out: the built-in wiki-mini). `device` is cpu, cuda, or auto: a GPU if there is
+        """A Hugging Face folder (default: the built-in wiki-mini). `device` is cpu, cuda, or auto: a GPU if there is
         one. On a GPU weights are bf16."""
         self.path: str = os.path.abspath(path_of("path", _dofla.built_in_model() if path is None else path))
         self._asked_device = device
@@ -103,7 +103,7 @@ class Model:
     def generate(self, prompt: str | None = None, *, ids: ArrayLike | None = None, max_tokens: int | None = None,
                  temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
                  seed: int | None = None, ignore_end: bool = False) -> Generation:
-        """Tokens and their text, one by one; `prompt` is the text to continue, or `ids` are its tokens (left out: the
+        """Tokens and their text, one by one; `prompt` is the text to continue, or `ids` are its tokens (default: the
         beginning of a document).
 
         >>> ids = model.encode("Once upon a time")

@@ -38,6 +38,23 @@ TEST_F(Cli, HelpListsEveryCommandWithALineEach) {
   }
 }
 
+TEST_F(Cli, HelpHasSections) {
+  const auto place = [](const std::string& text, const std::string& line) {
+    const size_t at = text.find(line);
+    EXPECT_NE(at, std::string::npos) << line;
+    return at;
+  };
+  for (const std::string command : {"distill", "finetune"}) {
+    const std::string help = run({command, "--help"}).out;
+    EXPECT_LT(place(help, "\nOptions:\n  -h,--help "), place(help, "\n  --json "));
+    EXPECT_LT(place(help, "\n  --json "), place(help, "\nText:\n"));
+    EXPECT_LT(place(help, "\nText:\n  --data "), place(help, "\nTraining:\n"));
+    EXPECT_LT(place(help, "\nTraining:\n"), place(help, "\n  --seed "));
+    EXPECT_LT(place(help, "\n  --seed "), place(help, "\nLog and checkpoints:\n  --log "));
+  }
+  EXPECT_THAT(run({"distill", "--help"}).out, HasSubstr("\nExact keys:\n  --keys "));
+}
+
 TEST_F(Cli, VersionIsOneLine) {
   const ProcessResult result = run({"--version"});
   EXPECT_EQ(result.exit_code, 0);
@@ -76,6 +93,16 @@ TEST_F(Cli, WrongArgumentsExitWithTwoAndAHint) {
       {"--threads", "two", "inspect"},
   };
   for (const auto& arguments : wrong) expect_failure(arguments, 2, "--help)");
+}
+
+TEST_F(Cli, WordsThatAreNoneAreNamedWithTheClosestOne) {
+  expect_failure({"distil"}, 2, "dofla: distil: no such command; did you mean distill? (see dofla");
+  expect_failure({"convert"}, 2, "dofla: convert: no such command (see dofla --help)");
+  expect_failure({"--verson"}, 2, "--verson: no such option; did you mean --version? (");
+  expect_failure({"evaluate", "--lenght=64"}, 2,
+                 "--lenght=64: no such option; did you mean --length? (see dofla evaluate --help)");
+  expect_failure({"inspect", "--bogus"}, 2, "--bogus: no such option (see dofla inspect --help)");
+  expect_failure({"inspect", "a", "b"}, 2, "b: unexpected argument (see dofla inspect --help)");
 }
 
 TEST_F(Cli, InspectJson) {

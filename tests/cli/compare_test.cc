@@ -186,7 +186,7 @@ TEST_F(CompareCli, PlacesThatCannotBeWrittenAreRefused) {
     expect_failure({"compare", "/nowhere", "/nowhere", option, "/proc/none/page"}, 1,
                    "/proc/none: cannot create");
     expect_failure({"compare", "/nowhere", "/nowhere", option, scratch.path().string()}, 1,
-                   "is a folder already");
+                   "is a folder; expected the name of a file");
   }
   make_student();
   const fs::path deep = scratch.path() / "new/folder/page.html";

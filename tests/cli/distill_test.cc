@@ -200,6 +200,7 @@ TEST_F(DistillCli, AFullDiskKeepsTheTraining) {
   const ProcessResult full = test::run_process({"/bin/bash", "-c", command});
   EXPECT_EQ(full.exit_code, 1) << full.err;
   EXPECT_THAT(full.err, HasSubstr("model.safetensors"));
+  EXPECT_THAT(full.err, HasSubstr("student.training: go on with the same command and --resume\n"));
   EXPECT_FALSE(fs::exists(out));
   ASSERT_TRUE(fs::exists(out + ".training"));
 

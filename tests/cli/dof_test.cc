@@ -126,8 +126,8 @@ TEST_F(DofCli, PrintsTheBoundOfTheTheorem) {
 }
 
 TEST_F(DofCli, BadInputIsOneLine) {
-  expect_failure(dof({"--lambda", "0"}), 1, "positive");
-  expect_failure(dof({"--lambda", "-1"}), 1, "positive");
+  expect_failure(dof({"--lambda", "0"}), 2, "positive");
+  expect_failure(dof({"--lambda", "-1"}), 2, "positive");
   expect_failure(dof({"--lambda", "2^x"}), 2, "2^x");
   expect_failure({"dof", fixture, "--ids", ids(), "--samples", "81"}, 1,
                  "only 80 queries and keys");
@@ -137,7 +137,7 @@ TEST_F(DofCli, BadInputIsOneLine) {
 
   expect_failure({"plan", (scratch.path() / "absent.json").string()}, 1, "absent.json");
   saved_table();
-  expect_failure({"plan", table, "--lambda", "0"}, 1, "positive");
+  expect_failure({"plan", table, "--lambda", "0"}, 2, "positive");
   expect_failure({"plan", table, "--lambda", "2^-30"}, 1, "smallest");
   expect_failure({"plan", table, "--cost", "0"}, 2, "--cost");
   expect_failure({"plan", table, "--power", "2"}, 2, "power has no effect with strategy dof");

@@ -33,6 +33,8 @@ TEST_F(CliFailures, BadData) {
   expect_failure({"evaluate", "--data", write("a.txt.zst", "text")}, 1, "a.txt.zst: corrupt");
   expect_failure({"evaluate", "--data", "none.txt"}, 1, "none.txt: cannot open");
   expect_failure({"evaluate", "--data", write("a.pdf", "text")}, 1, "a.pdf: not a kind of text");
+  expect_failure({"finetune", "--data", write("a.txt", "word"), "--out", scratch.path() / "out"}, 1,
+                 "the text has 1 window of 2 tokens, and 16 are held out");
   expect_failure({"evaluate", "--length", "100000"}, 1, "more than the model's context");
   expect_failure({"tokenize", "--file", "none.txt"}, 1, "none.txt");
 }

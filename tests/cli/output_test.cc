@@ -12,8 +12,6 @@ TEST(Output, NumbersAreGroupedByThousands) {
   EXPECT_EQ(grouped(-1234567), "-1,234,567");
 }
 
-TEST(Output, BytesHaveDecimalUnits) {}
-
 TEST(Output, ThingsAreCounted) {
   EXPECT_EQ(counted(1, "token"), "1 token");
   EXPECT_EQ(counted(0, "token"), "0 tokens");

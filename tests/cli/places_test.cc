@@ -81,7 +81,11 @@ TEST_F(Places, FoldersOnTheWayAreCreatedAndSlashesIgnored) {
 TEST_F(Places, WhatCannotBeWrittenIsRefusedBeforeTheWork) {
   // The work would fail as well, but later: there is no such model.
   expect_failure({"dof", "/nowhere", "--out", "/proc/none/x"}, 1, "/proc/none: cannot create");
-  expect_failure({"dof", "/nowhere", "--out", scratch.path()}, 1, "is a folder already");
+  expect_failure({"dof", "/nowhere", "--out", scratch.path()}, 1,
+                 "is a folder; expected the name of a file to write");
+  for (const char* command : {"distill", "finetune", "quantize"})
+    expect_failure({command, "/nowhere", "--out", scratch.path()}, 1,
+                   "exists already; choose another name or remove it");
   expect_failure({"finetune", "/nowhere", "--out", "/proc/none/x"}, 1, "/proc/none: cannot create");
   for (const char* command : {"dof", "distill", "finetune"})
     expect_failure({command, "/nowhere", "--out", ""}, 2, "expected a name, found an empty one");

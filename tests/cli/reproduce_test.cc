@@ -38,7 +38,7 @@ TEST_F(ReproduceCli, WritesTablesAndGoesOn) {
   EXPECT_EQ(rest.exit_code, 0) << rest.err;
   EXPECT_THAT(rest.out, HasSubstr("## Next-token loss at cost 4"));
   EXPECT_THAT(rest.err, HasSubstr("2 runs, 2 done before"));
-  EXPECT_THAT(rest.err, HasSubstr("tasks are left out"));
+  EXPECT_THAT(rest.err, HasSubstr("tasks are skipped"));
   const std::string markdown = read_text(fs::path(out) / "tables.md");
   EXPECT_THAT(markdown, HasSubstr("wiki-mini: DoF"));
   EXPECT_THAT(read_text(fs::path(out) / "tables.html"), HasSubstr("paper, GPT-2"));

@@ -75,7 +75,7 @@ TEST(File, PlacesArePreparedBeforeTheWork) {
   prepare_place(scratch.path() / "a/b/new");  // may be there: it is written over
   EXPECT_EQ(read_text(scratch.path() / "a/b/new"), "old");
   expect_error([&] { prepare_place(scratch.path() / "a/b/new/x"); }, {"new", "Not a directory"});
-  expect_error([&] { prepare_place(scratch.path() / "a/b"); }, {"a/b", "is a folder"});
+  expect_error([&] { prepare_place(scratch.path() / "a/b"); }, {"a/b", "is a folder; expected"});
   expect_error([&] { prepare_place(""); }, {"not a name"});
   expect_error([&] { prepare_place("/proc/none/x"); }, {"/proc/none"});
 }

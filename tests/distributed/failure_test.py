@@ -44,7 +44,7 @@ class Refused(Failure):
         self.assertIn("parameters", mpi.run(1, "inspect", MODEL)[0])  # one rank may
 
     def test_wrong_usage(self):
-        self.expect(2, "evaluate", "--nothing", words=["--nothing: no such argument"], code=2)
+        self.expect(2, "evaluate", "--nothing", words=["--nothing: no such option"], code=2)
         self.expect(3, "evaluate", MODEL, "--length", "x", words=["--length"], code=2)
 
     def test_help_comes_once(self):

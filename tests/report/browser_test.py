@@ -1,43 +1,23 @@
-"""Opens the report page in headless Chromium: it must draw without a complaint on the console, show
+"""Opens the report page in headless Chromium: it must draw without a message on the console, show
 values under the pointer and the focus, fit a phone and print.
 
 Usage: browser_test.py WRITE_SAMPLE_PAGE. Exits with 77, skipped, where there is no Chromium.
 """
 
 import base64
-import pathlib
 import re
-import subprocess
-import sys
-import tempfile
-import unittest
 
-import chromium
-
-write_sample_page = None  # the program that writes a sample page, from the command line
+import sample_pages
 
 
-class ReportPage(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.pages = {}
-        for sample in ("paper", "hostile", "large"):
-            cls.pages[sample] = pathlib.Path(cls.folder.name) / f"{sample}.html"
-            with open(cls.pages[sample], "wb") as page:
-                subprocess.run([write_sample_page, sample], stdout=page, check=True)
-        cls.browser = chromium.Chromium(chromium.find())
-        cls.addClassCleanup(cls.browser.__exit__)
+class ReportPage(sample_pages.SamplePages):
+    SAMPLES = ("paper", "hostile", "large")
 
     def open(self, sample):
         self.browser.resize(1280, 900)
         self.browser.emulate()
         self.browser.move_pointer(0, 0)
         self.browser.open(self.pages[sample])
-
-    def tearDown(self):
-        self.assertEqual(self.browser.complaints, [])
 
     def tip(self):
         """The text of the tip, None while it is hidden."""
@@ -54,11 +34,11 @@ class ReportPage(unittest.TestCase):
             }})()"""
         )
 
-    def test_draws_without_a_complaint_and_without_the_network(self):
+    def test_draws_without_console_messages_and_without_the_network(self):
         for sample, page in self.pages.items():
             with self.subTest(sample):
                 self.open(sample)
-                self.assertEqual(self.browser.complaints, [])
+                self.assertEqual(self.browser.console_messages, [])
                 asked = [url for url in self.browser.requests() if not url.startswith("data:")]
                 self.assertEqual(asked, [page.as_uri()])
                 sizes = self.browser.evaluate(
@@ -190,8 +170,4 @@ class ReportPage(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if chromium.find() is None:
-        print("skipped: no chromium in PATH")
-        sys.exit(77)
-    write_sample_page = sys.argv.pop(1)
-    unittest.main(verbosity=2)
+    sample_pages.main()

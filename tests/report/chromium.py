@@ -58,7 +58,7 @@ class Chromium:
         self.unread = b""
         self.last_id = 0
         self.session = None
-        self.complaints = []
+        self.console_messages = []
         self.events = []
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
@@ -94,13 +94,13 @@ class Chromium:
         self.events.append(event)
         method, params = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
-            self.complaints.append(params["exceptionDetails"])
+            self.console_messages.append(params["exceptionDetails"])
         elif method == "Runtime.consoleAPICalled":
-            self.complaints.append([argument.get("value") for argument in params["args"]])
+            self.console_messages.append([argument.get("value") for argument in params["args"]])
         elif method == "Log.entryAdded":
-            self.complaints.append(params["entry"])
+            self.console_messages.append(params["entry"])
         elif method == "Page.javascriptDialogOpening":
-            self.complaints.append(params)
+            self.console_messages.append(params)
             raise RuntimeError(f"the page opened a dialog: {params['message']}")
 
     def send(self, method, **params):
@@ -125,7 +125,7 @@ class Chromium:
         self.open_address(path.as_uri())
 
     def open_address(self, url):
-        self.complaints.clear()
+        self.console_messages.clear()
         self.events.clear()
         self.send("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):

@@ -17,7 +17,7 @@ TEST(FidelityPage, HasEveryPart) {
   const std::string page = render_fidelity_page(test::plain_fidelity(), {"dofla compare a b", "1"});
   for (const char* part :
        {"Students of wiki-mini", "Can it replace its teacher?", "How far is it?",
-        "Where is it lost?", "What does it still know?", "What does it have to beat?",
+        "Where is it lost?", "What does it still know?", "How do simpler baselines compare?",
         "What does it cost?", "The worst passages", "dofla compare a b", "2 more"})
     EXPECT_THAT(page, HasSubstr(part));
 }
@@ -78,10 +78,10 @@ TEST(FidelityPage, ASoftmaxStudentIsAControlOfTheOthers) {
 
 TEST(FidelityPage, MarkdownHasTheVerdict) {
   FidelityReport report = test::plain_fidelity();
-  report.left_out = {"tasks: nobody asked"};
+  report.left_out = {"tasks: not requested"};
   const std::string text = fidelity_markdown(report, {"dofla compare", "1"});
   for (const char* part : {"## Verdict", "## Loss", "## Cost", "## Recall", "out/hybrid",
-                           "| left out | tasks: nobody asked |"})
+                           "| left out | tasks: not requested |"})
     EXPECT_THAT(text, HasSubstr(part));
 }
 

@@ -41,6 +41,18 @@ class Reproduce : public testing::Test {
     suite.dof_sequences = 4;
   }
 
+  // One student, fine-tuned on WSC with each of the learning rates.
+  void ask_wsc(const std::vector<double>& learning_rates) {
+    const fs::path data = scratch.path() / "tasks";
+    test::write_task_files(data);
+    fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
+    suite.strategies = {PlanStrategy::kFix};
+    suite.losses = {LossKind::kSoftmax};
+    suite.baselines = {};
+    suite.tasks = SuiteTasks{
+        .names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rates = learning_rates};
+  }
+
   // As one call of the command: everything is read again.
   MatrixOutcome run() {
     study.emplace(open_study(suite, scratch.path() / "out", Device()));
@@ -127,14 +139,7 @@ TEST_F(Reproduce, ADivergingRunIsNamedAndTheOthersAreThere) {
 }
 
 TEST_F(Reproduce, AccuraciesOfTeacherAndStudents) {
-  const fs::path data = scratch.path() / "tasks";
-  test::write_task_files(data);
-  fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
-  suite.strategies = {PlanStrategy::kFix};
-  suite.losses = {LossKind::kSoftmax};
-  suite.baselines = {};
-  suite.tasks =
-      SuiteTasks{.names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rates = {1e-3}};
+  ask_wsc({1e-3});
   const MatrixOutcome outcome = run();
   EXPECT_THAT(outcome.failed, IsEmpty());
   EXPECT_EQ(outcome.ran, 2 + 2 + 2);  // tasks: teacher and the student of the first seed
@@ -148,23 +153,16 @@ TEST_F(Reproduce, AccuraciesOfTeacherAndStudents) {
   EXPECT_EQ(table.rows[2].cells[2].text, "0.6154");  // its Fix with softmax
   // Zero-shot alone is another run, and needs no training questions.
   suite.tasks->finetune = false;
-  fs::remove(data / "wsc/train.jsonl");
+  fs::remove(suite.tasks->data / "wsc/train.jsonl");
   EXPECT_EQ(run().ran, 2);
   EXPECT_FALSE(read_task(*folder, "wsc", nullptr).finetuned);
 }
 
 // As the paper does: the teacher is fine-tuned with every rate, and students with its best.
 TEST_F(Reproduce, TheRateOfStudentsIsTheTeachersBest) {
-  const fs::path data = scratch.path() / "tasks";
-  test::write_task_files(data);
-  fs::copy_file(data / "wsc/val.jsonl", data / "wsc/train.jsonl");
-  suite.strategies = {PlanStrategy::kFix};
-  suite.losses = {LossKind::kSoftmax};
-  suite.baselines = {};
   suite.seeds = {1};
   const std::vector<double> rates = {1e-6, 1e-3, 1e-2};
-  suite.tasks =
-      SuiteTasks{.names = {"wsc"}, .data = data, .epochs = 1, .batch = 2, .learning_rates = rates};
+  ask_wsc(rates);
   const MatrixOutcome outcome = run();
   EXPECT_THAT(outcome.failed, IsEmpty());
   EXPECT_EQ(outcome.ran, 1 + 1 + 3 + 1 + 1);  // dof, student, rates, the choice, the student again

@@ -34,7 +34,7 @@ class ServePage(unittest.TestCase):
         self.until("models.length === 2")
 
     def tearDown(self):
-        self.assertEqual(self.browser.complaints, [])
+        self.assertEqual(self.browser.console_messages, [])
 
     def until(self, condition):
         deadline = time.monotonic() + PATIENCE_S
@@ -103,8 +103,8 @@ class ServePage(unittest.TestCase):
     def test_what_goes_wrong_is_shown(self):
         self.ask("word " * 2000)
         self.assertIn("shorten it", self.browser.evaluate("document.getElementById('problem').textContent"))
-        self.assertEqual(len(self.browser.complaints), 2)  # Chromium's own note of each 400
-        self.browser.complaints.clear()
+        self.assertEqual(len(self.browser.console_messages), 2)  # Chromium's own note of each 400
+        self.browser.console_messages.clear()
 
     def test_an_answer_can_be_stopped(self):
         self.browser.evaluate("document.getElementById('max_tokens').value = 400")

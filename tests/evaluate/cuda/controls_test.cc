@@ -1,4 +1,4 @@
-// What a student has to beat, on a GPU as on the CPU.
+// The baselines of a student, on a GPU as on the CPU.
 #include "dofla/evaluate/controls.h"
 
 #include "dofla/linear/linear_model.h"
