@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/sensitivity/allocate.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fixtures.h"
 
@@ -110,6 +111,38 @@ TEST(DistillOptions, AStudentToGoOnFromIsKnownByItsCoordinatesToo) {
   };
   EXPECT_EQ(start(1), start(1));
   EXPECT_NE(start(1), start(2));
+}
+
+// A layer that keeps its softmax attention takes what was measured of it out of the plan, and of the
+// others none.
+TEST(Distill, WhatAKeptLayerDoesNotGetGoesToTheOthers) {
+  const Checkpoint checkpoint(fs::path(DOFLA_SOURCE_DIR) / "tests/models/stories260K");
+  std::vector<TokenIds> text;
+  for (int64_t b = 0; b < 6; ++b) {
+    TokenIds& window = text.emplace_back();
+    for (int64_t t = 0; t < 48; ++t) window.push_back(3 + (b * 977 + t * 131 * (b + 1)) % 500);
+  }
+  DistillOptions options;
+  options.recipe = make_recipe({.exact_keys = true, .steps = 0});
+  options.exact = ExactKeys{.sinks = 1, .recent = 2, .block = 2};
+  options.plan = AllocateOptions{.strategy = PlanStrategy::kSensitivity, .memory = 20'000};
+  options.keep = {1};
+  const Distilled made = distill(checkpoint, split_held_out(text, 2), options);
+
+  SensitivityTable others = made.sensitivity.value();
+  for (auto* rows : {&others.layers, &others.keys}) rows->erase(rows->begin() + 1);
+  for (auto* rows : {&others.heads, &others.key_shares}) rows->erase(rows->begin() + 1);
+  others.recall.erase(others.recall.begin() + 1);
+  --others.model.layers;
+  const DimensionPlan expected =
+      allocate(others, {.strategy = PlanStrategy::kSensitivity, .memory = 20'000});
+  ASSERT_EQ(made.plan.exact.size(), expected.exact.size() + 1);
+  EXPECT_TRUE(made.plan.exact[1].empty());
+  for (size_t s = 0; s < expected.exact.size(); ++s) {
+    const size_t layer = s + (s >= 1 ? 1 : 0);
+    EXPECT_EQ(made.plan.exact[layer], expected.exact[s]) << layer;
+    EXPECT_EQ(made.plan.heads[layer], expected.heads[s]) << layer;
+  }
 }
 
 }  // namespace
