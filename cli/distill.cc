@@ -80,7 +80,7 @@ void run(const DistillArguments& options, const Checkpoint& checkpoint, const Di
                                           : ""));
 }
 
-void run(const DistillArguments& options, const Group& group) {
+void run(const DistillArguments& options, const Group& group, const std::atomic<bool>* stop) {
   const Checkpoint checkpoint(options.model.folder());
   if (is_linear(checkpoint))
     fail("{}: is a linear-attention model already; distil its teacher",
@@ -88,10 +88,13 @@ void run(const DistillArguments& options, const Group& group) {
   DistillOptions job = from_arguments([&] { return make_job(options); });
   job.device = options.device.get(group);
   job.group = group;
-  if (options.dry_run) return run(options, checkpoint, job, nullptr);
-  if (group.is_first()) options.compare.prepare(checkpoint);
-  options.training.guard(
-      group, [&](const std::atomic<bool>* stop) { run(options, checkpoint, job, stop); });
+  if (group.is_first() && !options.dry_run) options.compare.prepare(checkpoint);
+  run(options, checkpoint, job, stop);
+}
+
+void run(const DistillArguments& options, const Group& group) {
+  if (options.dry_run) return run(options, group, nullptr);
+  options.training.guard(group, [&](const std::atomic<bool>* stop) { run(options, group, stop); });
 }
 
 }  // namespace

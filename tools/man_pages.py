@@ -35,7 +35,7 @@ def entries(lines):
 
 def page(program, command, version):
     """The roff of one page. The help is a description, a usage, sections of entries, then prose."""
-    blocks = output(program, *command, "--help").strip().split("\n\n")
+    blocks = re.split(r"\n{2,}", output(program, *command, "--help").strip())
     description, usage = blocks[0].split("\nUsage: ")
     name = "-".join(["dofla", *command])
     lines = [f'.TH {name.upper()} 1 "" "dofla {version}" "User Commands"',

@@ -124,6 +124,7 @@ class Sensitivity(Result):
     exact_keys: Any  # beside exact keys
     key_heads: int
     key_ladder: list[int]  # with memory
+    recall_windows: int
 
 
 class Plan(Result):
@@ -145,6 +146,7 @@ class Plan(Result):
     bounds: list[Result]
     ladder: list[int]  # of dof with errors
     predicted: list[float]  # of a sensitivity
+    predicted_recall: list[float]  # of a sensitivity with recall windows
     exact_keys: list[Result]  # with memory
     key_heads: int
     memory: int

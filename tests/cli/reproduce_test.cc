@@ -63,7 +63,7 @@ TEST_F(ReproduceCli, StoppedByASignalItGoesOnToTheSameFeatures) {
   const ProcessResult stopped =
       test::run_process(joined({DOFLA_BINARY}, command), {}, {}, {SIGTERM, ready});
   EXPECT_EQ(stopped.exit_code, 128 + SIGTERM) << stopped.err;
-  EXPECT_THAT(stopped.err, HasSubstr("the same command goes on"));
+  EXPECT_THAT(stopped.err, HasSubstr("the same command continues it"));
   EXPECT_FALSE(fs::exists(command.back() / features));
   const ProcessResult resumed = run(command);
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;

@@ -147,7 +147,7 @@ class Arguments(unittest.TestCase):
                 (lambda: dofla.dof(FOLDER, samples=True), TypeError, "samples: expected a number"),
                 (lambda: dofla.dof(FOLDER, samples=np.ones(2)), TypeError, "samples: expected a number"),
                 (lambda: dofla.dof(FOLDER, seed=-1), ValueError, "--seed: expected a whole number"),
-                (lambda: dofla.dof(FOLDER, lambda_="2^x"), ValueError, "--lambda: expected a number or a power"),
+                (lambda: dofla.dof(FOLDER, lambda_="2^x"), ValueError, "--lambda: expected a positive number"),
                 (lambda: dofla.dof(FOLDER, coordinates="polar"), ValueError, "--coordinates: polar not in"),
                 (lambda: dofla.dof(FOLDER, data=[]), ValueError, "data: expected at least one"),
                 (lambda: dofla.dof(FOLDER, data=""), dofla.Error, ""),
