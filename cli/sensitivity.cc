@@ -27,21 +27,25 @@ struct SensitivityArguments {
   bool json = false;
 };
 
-// Layers down, key heads across.
+// What is lost of repeated tokens as one key head after another keeps all of its keys.
 std::string recall_text(const SensitivityTable& table) {
-  if (table.recall.empty()) return "";
+  constexpr size_t kMostLines = 12;
+  const RecallOrder& recall = table.recall;
+  if (recall.windows == 0) return "";
   std::string text = fmt::format(
-      "Loss added to tokens that repeat what stood before, when a key head alone keeps {} exact "
-      "keys\nlayer",
-      table.exact.keys);
-  for (int64_t head = 1; head <= table.key_heads; ++head)
-    text += fmt::format("{:>10}", fmt::format("head {}", head));
-  text += "\n";
-  for (size_t s = 0; s < table.recall.size(); ++s) {
-    text += fmt::format("{:>5}", s + 1);
-    for (const double lost : table.recall[s]) text += fmt::format("{:>10.4f}", lost);
-    text += "\n";
+      "Loss of tokens that repeat what stood before: {:.4f} nats when every key head keeps {} "
+      "exact "
+      "keys,\nand when these, one after another, keep all\nlayer  key head    loss left\n",
+      recall.lost, table.exact.keys);
+  double left = recall.lost;
+  for (size_t i = 0; i < std::min(recall.steps.size(), kMostLines); ++i) {
+    const RecallOrder::Step& step = recall.steps[i];
+    left -= step.saved;
+    text +=
+        fmt::format("{:>5}{:>10}{:>13.4f}\n", step.layer + 1, step.head + 1, std::max(left, 0.0));
   }
+  if (recall.steps.size() > kMostLines)
+    text += fmt::format("and {} more\n", recall.steps.size() - kMostLines);
   return text;
 }
 
@@ -179,7 +183,9 @@ Command add_sensitivity(CLI::App& program) {
       "   beside exact keys \"exact_keys\" and \"key_heads\", with --memory \"key_ladder\": [K] "
       "and in the layers\n"
       "   \"added_without_features\": [nats, one for each K] and \"heads_without_features\", with\n"
-      "   \"recall_windows\" in the layers \"recall_lost\": [nats, one for each key head]");
+      "   \"recall\": {\"windows\", \"lost\": nats a repeated token when all key heads keep few "
+      "keys,\n"
+      "   \"order\": [{\"layer\", \"head\", \"saved\": of it when this one, too, keeps all}]}");
   return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 

@@ -72,7 +72,9 @@ SensitivityTable without_layers(SensitivityTable table, const std::vector<int64_
     erase_layer(table.heads, *layer);
     erase_layer(table.keys, *layer);
     erase_layer(table.key_shares, *layer);
-    erase_layer(table.recall, *layer);
+    std::erase_if(table.recall.steps,
+                  [&](const RecallOrder::Step& step) { return step.layer == *layer; });
+    for (RecallOrder::Step& step : table.recall.steps) step.layer -= step.layer > *layer ? 1 : 0;
     --table.model.layers;
   }
   return table;

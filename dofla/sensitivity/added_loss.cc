@@ -101,8 +101,29 @@ class ExchangedLayer {
   std::unique_ptr<Attention> own_;
 };
 
+// While it lives, all layers that these features are for have them.
+class ExchangedLayers {
+ public:
+  ExchangedLayers(Transformer& teacher, const FeatureSet* features) {
+    for (size_t layer = 0; features != nullptr && layer < features->layers.size(); ++layer)
+      if (!keeps_softmax(*features, layer))
+        layers_.push_back(std::make_unique<ExchangedLayer>(teacher, *features, layer));
+  }
+
+ private:
+  std::vector<std::unique_ptr<ExchangedLayer>> layers_;
+};
+
 Tensor here(const Tensor& tensor) {
   return tensor.to(Device()).to(DType::kF32);
+}
+
+// The outputs, [1, T, C]; the tape has the inputs of all blocks.
+Tensor forward_with_inputs(const Transformer& model, const Tensor& window, Tape& tape) {
+  tape = {.recompute = true, .ids = {}, .blocks = {}, .last = {}};
+  ForwardOptions whole;
+  whole.tape = &tape;
+  return model.forward(window, whole);
 }
 
 // Σ KL over the last `judged` tokens of a window, which are predicted from these outputs, [1, T,
@@ -151,13 +172,12 @@ double mean_loss(const Transformer& model, const Tensor& ids, const Group& group
   return evaluate_next_token(model, each_of(windows), 0, {}, group).loss;
 }
 
-std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
-                                                      const std::vector<FeatureSet>& sets,
-                                                      const Tensor& ids, std::string_view stage,
-                                                      const Progress& progress, const Group& group,
-                                                      std::optional<int64_t> judged) {
+std::vector<std::vector<double>> loss_added_by_layers(
+    Transformer& teacher, const std::vector<FeatureSet>& sets, const Tensor& ids,
+    const AddedLossOptions& options, const Progress& progress, const Group& group) {
   const auto layers = static_cast<size_t>(teacher.config().layers);
-  const int64_t counted = judged.value_or(ids.size(1) - 1);
+  const std::string_view stage = options.stage;
+  const int64_t counted = options.judged.value_or(ids.size(1) - 1);
   require(counted >= 1 && counted < ids.size(1), "{} of {} tokens are to be judged", counted,
           ids.size(1));
   std::vector<std::vector<double>> added(sets.size(), std::vector<double>(layers, 0));
@@ -167,10 +187,10 @@ std::vector<std::vector<double>> loss_added_by_layers(Transformer& teacher,
   int64_t done = 0;
   for (int64_t b = mine.begin; b < mine.end; ++b) {
     const Tensor window = ids.slice(b, b + 1);
-    Tape tape = {.recompute = true, .ids = {}, .blocks = {}, .last = {}};  // inputs of blocks
-    ForwardOptions whole;
-    whole.tape = &tape;
-    const Tensor own = teacher.forward(window, whole);
+    Tape tape;
+    const Tensor own = forward_with_inputs(teacher, window, tape);
+    const ExchangedLayers others(teacher, options.others);
+    if (options.others != nullptr) forward_with_inputs(teacher, window, tape);
     for (size_t set = 0; set < sets.size(); ++set) {
       std::vector<Tensor> changed(layers);
       for (size_t layer = 0; layer < layers; ++layer) {

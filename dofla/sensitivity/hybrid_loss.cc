@@ -1,7 +1,6 @@
 #include "dofla/sensitivity/hybrid_loss.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "dofla/core/error.h"
 
@@ -60,18 +59,5 @@ HybridLoss::HybridLoss(const SensitivityTable& table, size_t layer, size_t key_h
 double HybridLoss::at(int64_t keys, int64_t features) const {
   return keys_.at(keys) * (features > 0 ? left_.at(features) : 1);
 }
-
-RecallLoss::RecallLoss(double lost, const SensitivityTable& table)
-    : length_(table.length),
-      a_token_(std::max(lost, 0.0) / static_cast<double>(table.length - table.exact.keys)) {}
-
-RecallLoss::RecallLoss(const SensitivityTable& table, size_t layer)
-    : RecallLoss(table.recall.empty()
-                     ? 0
-                     : std::accumulate(table.recall[layer].begin(), table.recall[layer].end(), 0.0),
-                 table) {}
-
-RecallLoss::RecallLoss(const SensitivityTable& table, size_t layer, size_t key_head)
-    : RecallLoss(table.recall.empty() ? 0 : table.recall[layer][key_head], table) {}
 
 }  // namespace dofla

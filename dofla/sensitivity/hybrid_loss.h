@@ -28,21 +28,20 @@ class HybridLoss {
   LossCurve left_;  // the part of it that features leave
 };
 
-// The loss of repeated tokens that a layer, or one of its key heads, adds with a cache of K keys:
-// what is repeated may have stood anywhere, so it falls in proportion to the tokens that the cache
-// lacks of a window. Features do not help: 0 of a table that says nothing of recall.
+// The loss of repeated tokens that a key head of this worth, or several together, adds with a cache
+// of K keys: what is repeated may have stood anywhere, so it falls in proportion to the tokens that
+// the cache lacks of a window. Features do not help.
 class RecallLoss {
  public:
-  RecallLoss(const SensitivityTable& table, size_t layer);  // with as many keys in all of its heads
-  RecallLoss(const SensitivityTable& table, size_t layer, size_t key_head);
+  RecallLoss(const SensitivityTable& table, double worth)
+      : length_(table.length),
+        a_token_(worth / static_cast<double>(table.length - table.exact.keys)) {}
 
   double at(int64_t keys) const {
     return a_token_ * static_cast<double>(std::max<int64_t>(0, length_ - keys));
   }
 
  private:
-  RecallLoss(double lost, const SensitivityTable& table);
-
   int64_t length_;
   double a_token_;  // for every token that the cache lacks
 };

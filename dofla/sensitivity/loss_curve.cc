@@ -6,10 +6,7 @@
 #include "dofla/core/error.h"
 
 namespace dofla {
-namespace {
 
-// The values closest to these, in the sum of squares, that never grow: neighbours in the wrong
-// order all take their mean.
 std::vector<double> without_growth(const std::vector<double>& values) {
   struct Run {
     double sum;
@@ -30,8 +27,6 @@ std::vector<double> without_growth(const std::vector<double>& values) {
   for (const Run& run : runs) out.insert(out.end(), run.count, run.mean());
   return out;
 }
-
-}  // namespace
 
 LossCurve::LossCurve(const std::vector<int64_t>& ladder, const std::vector<double>& added) {
   require(ladder.size() >= 2 && ladder.size() == added.size(),

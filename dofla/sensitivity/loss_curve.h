@@ -7,6 +7,10 @@
 
 namespace dofla {
 
+// The values closest to these, in the sum of squares, that never grow: neighbours in the wrong
+// order all take their mean.
+std::vector<double> without_growth(const std::vector<double>& values);
+
 // Never grows and is convex: a further feature saves something, and less than the one before.
 class LossCurve {
  public:

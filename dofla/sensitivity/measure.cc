@@ -9,6 +9,7 @@
 #include "dofla/dof/measure.h"
 #include "dofla/plan/allocate.h"
 #include "dofla/sensitivity/added_loss.h"
+#include "dofla/sensitivity/measure_recall.h"
 #include "dofla/sensitivity/memory.h"
 #include "dofla/sensitivity/recall_windows.h"
 #include "dofla/sensitivity/side_by_side.h"
@@ -141,39 +142,19 @@ void measure_keys(Transformer& teacher, const Tensor& ids, const Progress& progr
   for (const int64_t keys : table.key_ladder)
     caches.push_back(exact_keys_alone(table.model.layers, table.exact.with_keys(keys)));
   table.keys = turned(
-      loss_added_by_layers(teacher, caches, ids, "loss added without features", progress, group));
+      loss_added_by_layers(teacher, caches, ids, {"loss added without features"}, progress, group));
   table.key_shares = times(head_shares(teacher, caches, ids, progress, group), table.keys);
 }
 
 // The windows after those that the loss is measured on, or of a short text the first ones again,
 // with repeats at their end.
-Tensor windows_of_recall(const WindowSet& text, const SensitivityTable& table) {
+Tensor windows_of_recall(const WindowSet& text, const SensitivityTable& table, int64_t count) {
   std::vector<TokenIds> windows;
-  for (int64_t i = 0; i < table.recall_windows; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(table.windows + i) % text.size();
     windows.push_back(recall_window(text[at], static_cast<uint64_t>(i)));
   }
   return to_batch(windows);
-}
-
-// What every key head adds to the loss of repeated tokens when it alone keeps few keys. Measured
-// head by head: the backward of head_shares() says nothing of tokens that the teacher is sure of.
-void measure_recall(Transformer& teacher, const WindowSet& text, const Progress& progress,
-                    const Group& group, SensitivityTable& table) {
-  if (table.recall_windows == 0) return;
-  // Keys of a head that never lets one leave: numbers of a layer differ by multiples of the block.
-  const int64_t block = table.exact.block, few = table.exact.keys;
-  const int64_t all = few + (table.length - few + block - 1) / block * block;
-  std::vector<FeatureSet> heads;
-  for (int64_t head = 0; head < table.key_heads; ++head) {
-    ExactKeys exact = table.exact.with_keys(all);
-    exact.head_keys.assign(static_cast<size_t>(table.key_heads), all);
-    exact.head_keys[static_cast<size_t>(head)] = few;
-    heads.push_back(exact_keys_alone(table.model.layers, exact));
-  }
-  table.recall =
-      turned(loss_added_by_layers(teacher, heads, windows_of_recall(text, table), "recall lost",
-                                  progress, group, repeated_at_end(table.length)));
 }
 
 }  // namespace
@@ -214,13 +195,14 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowS
                                      .steps = options.steps});
   table.recipe = to_json(recipe);
   table.windows = options.windows.value_or(std::min(kWindows, available));
-  table.recall_windows = options.recall_windows.value_or(options.memory ? kRecallWindows : 0);
+  const int64_t recall_windows =
+      options.recall_windows.value_or(options.memory ? kRecallWindows : 0);
   table.seed = options.seed;
   require_ladder(table.ladder);
   require(available > 0 && table.steps >= 0 && table.batch >= 1 && table.windows >= 1,
           "measure_sensitivity: {} windows of text, {} steps of {}, measured on {}", available,
           table.steps, table.batch, table.windows);
-  require(table.recall_windows == 0 || options.memory,
+  require(recall_windows == 0 || options.memory,
           "windows that ask for recall have no effect without a memory to spend");
   if (table.windows > available)
     fail(
@@ -237,9 +219,11 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowS
   const Tensor ids = to_batch(text.slice(0, static_cast<size_t>(table.windows)).all());
   table.teacher_loss = mean_loss(teacher, ids, group);
   measure_keys(teacher, ids, progress, group, table);
-  measure_recall(teacher, text, progress, group, table);
+  if (recall_windows > 0)
+    table.recall = measure_recall(teacher, windows_of_recall(text, table, recall_windows),
+                                  table.exact, progress, group);
   const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress, group);
-  table.layers = turned(loss_added_by_layers(teacher, sets, ids, "loss added", progress, group));
+  table.layers = turned(loss_added_by_layers(teacher, sets, ids, {}, progress, group));
   table.heads = times(head_shares(teacher, sets, ids, progress, group), table.layers);
   return table;
 }

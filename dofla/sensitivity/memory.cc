@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "dofla/core/bytes.h"
@@ -84,14 +85,18 @@ std::vector<Unit> units_of(const SensitivityTable& table, int64_t keys, int64_t 
                            double recall) {
   const UnitBytes layer = unit_bytes(table);
   const UnitBytes head = {layer.key / table.key_heads, layer.feature / table.key_heads};
+  const std::vector<std::vector<double>> worth =
+      table.recall.worth(table.model.layers, table.key_heads);
   std::vector<Unit> units;
   for (size_t s = 0; s < table.layers.size(); ++s) {
     if (by == PlanUnit::kLayer)
-      units.push_back({HybridLoss(table, s), RecallLoss(table, s), recall, layer, keys, least});
+      units.push_back({HybridLoss(table, s),
+                       RecallLoss(table, std::accumulate(worth[s].begin(), worth[s].end(), 0.0)),
+                       recall, layer, keys, least});
     else
       for (size_t h = 0; h < table.key_shares[s].size(); ++h)
         units.push_back(
-            {HybridLoss(table, s, h), RecallLoss(table, s, h), recall, head, keys, least});
+            {HybridLoss(table, s, h), RecallLoss(table, worth[s][h]), recall, head, keys, least});
   }
   return units;
 }
@@ -126,7 +131,7 @@ void require_enough(const SensitivityTable& table, int64_t memory, int64_t featu
 double share_of_recall(const SensitivityTable& table, const AllocateOptions& options) {
   const double share = options.recall_share.value_or(kRecallShare);
   require(share >= 0 && share <= 1, "share of recall: expected from 0 to 1, found {}", share);
-  if (table.recall_windows > 0) return share;
+  if (table.recall.windows > 0) return share;
   if (options.recall_share && share > 0)
     fail("the sensitivity says nothing of recall: measure it with windows that ask for it");
   return 0;

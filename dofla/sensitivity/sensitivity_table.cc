@@ -43,7 +43,6 @@ void read_exact(const Json& json, const ConfigFields& fields, const std::string&
   if (json.contains("key_ladder") && !table.exact.empty())
     table.key_ladder =
         read_ladder(json, "key_ladder", 1, least_keys(table.exact), table.length - 1, where);
-  if (json.contains("recall_windows")) table.recall_windows = fields.size("recall_windows");
 }
 
 SensitivityTable::Curve read_curve(const Json& json, size_t size, const std::string& where) {
@@ -65,7 +64,6 @@ Json to_json(const SensitivityTable& table) {
   Json layers = Json::array();
   for (size_t layer = 0; layer < table.layers.size(); ++layer) {
     layers.push_back({{"added", table.layers[layer]}, {"heads", table.heads[layer]}});
-    if (table.recall_windows > 0) layers.back()["recall_lost"] = table.recall[layer];
     if (table.key_ladder.empty()) continue;
     layers.back()["added_without_features"] = table.keys[layer];
     layers.back()["heads_without_features"] = table.key_shares[layer];
@@ -90,7 +88,7 @@ Json to_json(const SensitivityTable& table) {
     json["key_heads"] = table.key_heads;
   }
   if (!table.key_ladder.empty()) json["key_ladder"] = table.key_ladder;
-  if (table.recall_windows > 0) json["recall_windows"] = table.recall_windows;
+  if (table.recall.windows > 0) json["recall"] = to_json(table.recall);
   return json;
 }
 
@@ -124,6 +122,9 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
   table.windows = fields.size("windows");
   table.length = fields.size("length");
   read_exact(json, fields, where, table);
+  if (json.contains("recall") && !table.exact.empty())
+    table.recall =
+        read_recall(json["recall"], table.model.layers, table.key_heads, where + ": recall");
   table.text = fields.text("text").value_or("");
   const Json* seed = fields.find("seed");
   if (seed == nullptr || !seed->is_number_unsigned())
@@ -147,8 +148,6 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
       return read;
     };
     table.heads.push_back(curves(heads, table.ladder.size()));
-    if (table.recall_windows > 0)
-      table.recall.push_back(curve("recall_lost", static_cast<size_t>(table.key_heads)));
     if (table.key_ladder.empty()) continue;
     table.keys.push_back(curve("added_without_features", table.key_ladder.size()));
     table.key_shares.push_back(

@@ -10,6 +10,7 @@
 #include "dofla/features/coordinates.h"
 #include "dofla/model/identity.h"
 #include "dofla/ops/exact_keys.h"
+#include "dofla/sensitivity/recall_order.h"
 
 namespace dofla {
 
@@ -37,18 +38,15 @@ struct SensitivityTable {
   std::vector<Curve> keys = {};  // [layers], that a cache of exact keys alone adds, for every K of
                                  // the key ladder; none without one
   std::vector<std::vector<Curve>> key_shares = {};  // [layers, key heads], adding up to these
-  int64_t recall_windows = 0;  // windows that ask for what stood far back; 0: recall is not known
-  // [layers, key heads]: what a key head adds to the loss of repeated tokens when it alone has but
-  // `exact.keys` keys, in nats each; none where recall is not known.
-  std::vector<std::vector<double>> recall = {};
+  RecallOrder recall = {};                          // few keys are `exact.keys`
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
 };
 
 // {"format":"dofla.sensitivity",…,"layers":[{"added":[…],"heads":[[…]]}]}, with exact keys
 // "exact_keys" and "key_heads", with a key ladder "key_ladder" and "added_without_features" and
-// "heads_without_features" in the layers. Reading trusts nothing in the file and throws Error
-// "where: …".
+// "heads_without_features" in the layers, where recall is known "recall". Reading trusts nothing in
+// the file and throws Error "where: …".
 Json to_json(const SensitivityTable& table);
 void save_sensitivity(const fs::path& path, const SensitivityTable& table);
 bool is_sensitivity(const Json& json);  // whether it says so

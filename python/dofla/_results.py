@@ -124,7 +124,7 @@ class Sensitivity(Result):
     exact_keys: Any  # beside exact keys
     key_heads: int
     key_ladder: list[int]  # with memory
-    recall_windows: int
+    recall: Result  # the order in which key heads save what is lost far back
 
 
 class Plan(Result):

@@ -62,14 +62,12 @@ TEST(HybridLoss, OfALayerThatACacheDoesNotHarmIsNothing) {
 
 TEST(RecallLoss, FallsWithEveryKeyUntilNothingLeaves) {
   const SensitivityTable table = test::small_recall_sensitivity();  // 8 keys of windows of 16
-  const RecallLoss loss(table, 0);
+  const RecallLoss loss(table, 0.8);
   EXPECT_NEAR(loss.at(8), 0.8, 1e-12);
   EXPECT_NEAR(loss.at(4), 1.2, 1e-12);
   EXPECT_NEAR(loss.at(12), 0.4, 1e-12);
   EXPECT_EQ(loss.at(16), 0);
   EXPECT_EQ(loss.at(1000), 0);
-  EXPECT_NEAR(RecallLoss(table, 1, 0).at(8), 3.2, 1e-12);
-  EXPECT_EQ(RecallLoss(test::small_hybrid_sensitivity(), 0).at(4), 0);
 }
 
 TEST(AllocateMemory, SpendsWithoutGoingOver) {
@@ -213,7 +211,7 @@ TEST(AllocateMemory, RecallGoesToTheHeadThatLooksFarBack) {
   table.length = 64;
   const SensitivityTable::Curve none = {0, 0};
   table.key_shares = {{table.keys[0], none}, {none, none}};
-  table.recall = {{0, 5}, {0, 0}};
+  table.recall.steps = {{0, 1, 5}, {0, 0, 0}, {1, 1, -1}, {1, 0, 0}};
   const int64_t memory = 4 * (4 * kKey + kFeature / 2) + 30 * kKey;
   const auto keys = [&](std::optional<double> recall) {
     return allocate_memory(table, {.memory = memory, .recall_share = recall}).exact[0].head_keys;
@@ -229,6 +227,13 @@ TEST(AllocateMemory, RecallGoesToTheHeadThatLooksFarBack) {
   EXPECT_NEAR(recall[0], 5.0 * static_cast<double>(64 - keys(1.0)[1]) / (64 - 8), 1e-12);
   EXPECT_EQ(recall[1], 0);
   EXPECT_TRUE(predicted_recall(test::small_hybrid_sensitivity(), plan).empty());
+}
+
+TEST(RecallOrder, HeadsThatSaveMoreTogetherShareIt) {
+  RecallOrder order;
+  order.steps = {{1, 0, 1}, {0, 1, 4}, {0, 0, 1}, {1, 1, -2}};
+  EXPECT_EQ(order.worth(2, 2), (std::vector<std::vector<double>>{{1, 2.5}, {2.5, 0}}));
+  EXPECT_EQ(RecallOrder{}.worth(1, 2), (std::vector<std::vector<double>>{{0, 0}}));
 }
 
 TEST(AllocateMemory, RecallIsKnownOrRefused) {

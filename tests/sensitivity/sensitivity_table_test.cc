@@ -86,20 +86,29 @@ TEST_F(SensitivityFile, WithRecallComesBackAsItWas) {
   const SensitivityTable table = test::small_recall_sensitivity();
   save_sensitivity(path_, table);
   const SensitivityTable back = load_sensitivity(path_);
-  EXPECT_EQ(back.recall_windows, 2);
-  EXPECT_EQ(back.recall, table.recall);
+  EXPECT_EQ(back.recall.windows, 2);
+  EXPECT_EQ(back.recall.lost, 4);
+  ASSERT_EQ(back.recall.steps.size(), 2u);
+  EXPECT_EQ(back.recall.steps[0].layer, 1);
+  EXPECT_EQ(back.recall.steps[0].head, 0);
+  EXPECT_EQ(back.recall.steps[0].saved, 3.2);
   EXPECT_EQ(to_json(back), to_json(table));
   const auto refused = [&](const std::function<void(Json&)>& damage, std::string_view part) {
     expect_refused(damage, part, table);
   };
-  refused([](Json& j) { j["recall_windows"] = -1; }, "recall_windows");
-  refused([](Json& j) { j["layers"][1].erase("recall_lost"); }, "layer 2: recall_lost: missing");
-  refused(
-      [](Json& j) {
-        j["layers"][0]["recall_lost"] = {1, 2};
-      },
-      "layer 1: recall_lost: expected 1 losses, found 2");
-  refused([](Json& j) { j["layers"][0]["recall_lost"][0] = "much"; }, "expected a number");
+  refused([](Json& j) { j["recall"] = 3; }, "recall");
+  refused([](Json& j) { j["recall"]["windows"] = -1; }, "recall: windows");
+  refused([](Json& j) { j["recall"].erase("lost"); }, "recall: lost: expected a number");
+  refused([](Json& j) { j["recall"]["order"].erase(0); }, "recall: order: expected 2 entries");
+  refused([](Json& j) { j["recall"]["order"][1] = 3; }, "recall: order 2");
+  refused([](Json& j) { j["recall"]["order"][1]["layer"] = 3; },
+          "recall: order 2: layer 3, head 1: there are 2 layers of 1");
+  refused([](Json& j) { j["recall"]["order"][0]["head"] = 2; }, "recall: order 1: layer 2, head 2");
+  refused([](Json& j) { j["recall"]["order"][0]["head"] = 0; }, "recall: order 1: head");
+  refused([](Json& j) { j["recall"]["order"][1]["layer"] = 2; },
+          "recall: order 2: layer 2, head 1 for the second time");
+  refused([](Json& j) { j["recall"]["order"][0]["saved"] = std::nan(""); },
+          "recall: order 1: saved: expected a number, found null");
 }
 
 TEST_F(SensitivityFile, RefusesDamagedExactKeys) {

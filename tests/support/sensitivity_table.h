@@ -30,11 +30,10 @@ inline SensitivityTable small_hybrid_sensitivity() {
   return table;
 }
 
-// The same with what its one key head adds to the loss of repeated tokens.
+// The same with the loss of repeated tokens that its key heads can save.
 inline SensitivityTable small_recall_sensitivity() {
   SensitivityTable table = small_hybrid_sensitivity();
-  table.recall_windows = 2;
-  table.recall = {{0.8}, {3.2}};
+  table.recall = {.windows = 2, .lost = 4, .steps = {{1, 0, 3.2}, {0, 0, 0.8}}};
   return table;
 }
 

@@ -253,11 +253,11 @@ def _():
 
 @option("sensitivity", "--recall-windows")
 def _():
-    lost = [[layer["recall_lost"] for layer in in_bytes(recall_windows=count)["layers"]]
-            for count in (1, 2)]
-    check(lost[0] != lost[1])
-    equal(lost[1], [layer["recall_lost"] for layer in in_bytes()["layers"]])
-    check("recall_lost" not in in_bytes(recall_windows=0)["layers"][0])
+    recall = [in_bytes(recall_windows=count)["recall"] for count in (1, 2)]
+    equal([r["windows"] for r in recall], [1, 2])
+    check(recall[0]["lost"] != recall[1]["lost"])
+    equal(recall[1], in_bytes()["recall"])
+    check("recall" not in in_bytes(recall_windows=0))
     run("sensitivity", "--recall-windows", "1", code=2)
 
 
