@@ -36,7 +36,7 @@ std::string recall_text(const SensitivityTable& table) {
       "Loss of tokens that repeat what stood before: {:.4f} nats when every key head keeps {} "
       "exact "
       "keys,\nand when these, one after another, keep all\nlayer  key head    loss left\n",
-      recall.lost, table.exact.keys);
+      recall.lost, recall.few);
   double left = recall.lost;
   for (size_t i = 0; i < std::min(recall.steps.size(), kMostLines); ++i) {
     const RecallOrder::Step& step = recall.steps[i];
@@ -183,9 +183,9 @@ Command add_sensitivity(CLI::App& program) {
       "   beside exact keys \"exact_keys\" and \"key_heads\", with --memory \"key_ladder\": [K] "
       "and in the layers\n"
       "   \"added_without_features\": [nats, one for each K] and \"heads_without_features\", with\n"
-      "   \"recall\": {\"windows\", \"lost\": nats a repeated token when all key heads keep few "
-      "keys,\n"
-      "   \"order\": [{\"layer\", \"head\", \"saved\": of it when this one, too, keeps all}]}");
+      "   \"recall\": {\"windows\", \"few\": keys of all key heads in the beginning,\n"
+      "   \"lost\": nats a repeated token then, \"order\": [{\"layer\", \"head\",\n"
+      "   \"saved\": of it when this one, too, keeps all}]}");
   return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 

@@ -35,7 +35,7 @@ class RecallLoss {
  public:
   RecallLoss(const SensitivityTable& table, double worth)
       : length_(table.length),
-        a_token_(worth / static_cast<double>(table.length - table.exact.keys)) {}
+        a_token_(worth / static_cast<double>(table.length - table.recall.few)) {}
 
   double at(int64_t keys) const {
     return a_token_ * static_cast<double>(std::max<int64_t>(0, length_ - keys));

@@ -27,6 +27,7 @@ class Search {
         all_keys_(few.keys + (windows.size(1) - few.keys + few.block - 1) / few.block * few.block),
         keys_(exact_keys_alone(teacher.config().layers, few)) {
     order_.windows = windows.size(0);
+    order_.few = few.keys;
     for (int64_t layer = 0; layer < teacher.config().layers; ++layer)
       for (int64_t head = 0; head < teacher.config().kv_heads; ++head)
         rest_.push_back({layer, head, 0});

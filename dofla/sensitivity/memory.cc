@@ -70,16 +70,6 @@ Offer best_offer(std::vector<Unit>& units, int64_t left, const SensitivityTable&
   return best;
 }
 
-// The keys that every unit begins with: a quarter of an equal share. A few windows do not tell of
-// all that a head has to keep, and a head without what it needs once ruins all that follows.
-int64_t first_keys(const SensitivityTable& table, int64_t memory, int64_t features) {
-  const int64_t least = least_keys(table.exact), block = table.exact.block;
-  const int64_t quarter = keys_that_fit(table, memory, features) / 4;
-  const int64_t most = (most_keys(table) - least) / block;
-  return least +
-         std::clamp((quarter - least) / block, int64_t{0}, std::max(most, int64_t{0})) * block;
-}
-
 // All layers, or the key heads of all layers one after another.
 std::vector<Unit> units_of(const SensitivityTable& table, int64_t keys, int64_t least, PlanUnit by,
                            double recall) {
@@ -153,6 +143,14 @@ int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t fea
   const UnitBytes unit = unit_bytes(table);
   const int64_t keys = (memory / table.model.layers - features * unit.feature) / unit.key;
   return std::max(keys, least_keys(table.exact));
+}
+
+int64_t first_keys(const SensitivityTable& table, int64_t memory, int64_t features) {
+  const int64_t least = least_keys(table.exact), block = table.exact.block;
+  const int64_t quarter = keys_that_fit(table, memory, features) / 4;
+  const int64_t most = (most_keys(table) - least) / block;
+  return least +
+         std::clamp((quarter - least) / block, int64_t{0}, std::max(most, int64_t{0})) * block;
 }
 
 DimensionPlan allocate_memory(const SensitivityTable& table, const AllocateOptions& options) {

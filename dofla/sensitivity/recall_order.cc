@@ -36,19 +36,24 @@ Json to_json(const RecallOrder& recall) {
   Json order = Json::array();
   for (const RecallOrder::Step& step : recall.steps)
     order.push_back({{"layer", step.layer + 1}, {"head", step.head + 1}, {"saved", step.saved}});
-  return {{"windows", recall.windows}, {"lost", recall.lost}, {"order", std::move(order)}};
+  return {{"windows", recall.windows},
+          {"few", recall.few},
+          {"lost", recall.lost},
+          {"order", std::move(order)}};
 }
 
 RecallOrder read_recall(const Json& json, int64_t layers, int64_t key_heads,
                         const std::string& where) {
   RecallOrder recall;
-  recall.windows = ConfigFields(json, where).size("windows");
+  const ConfigFields fields(json, where);
+  recall.windows = fields.size("windows");
+  recall.few = fields.size("few");
   recall.lost = number(json, "lost", where);
   std::vector<bool> seen(static_cast<size_t>(layers * key_heads), false);
   for (const Json& step : array_field(json, "order", layers * key_heads, where)) {
     const std::string place = fmt::format("{}: order {}", where, recall.steps.size() + 1);
-    const ConfigFields fields(step, place);
-    const int64_t layer = fields.size("layer"), head = fields.size("head");
+    const ConfigFields of_step(step, place);
+    const int64_t layer = of_step.size("layer"), head = of_step.size("head");
     if (layer > layers || head > key_heads)
       fail("{}: layer {}, head {}: there are {} layers of {}", place, layer, head, layers,
            key_heads);

@@ -16,7 +16,8 @@ struct RecallOrder {
   };
 
   int64_t windows = 0;           // that it was measured on; 0: recall is not known
-  double lost = 0;               // in nats a repeated token, when all heads keep but a few keys
+  int64_t few = 0;               // keys of a head that does not keep all of them
+  double lost = 0;               // in nats a repeated token, when all heads keep few
   std::vector<Step> steps = {};  // every key head of every layer once, those that save most first
 
   // What it is worth that a key head keeps all of its keys, never below 0: [layers, key heads].
@@ -24,8 +25,8 @@ struct RecallOrder {
   std::vector<std::vector<double>> worth(int64_t layers, int64_t key_heads) const;
 };
 
-// {"windows","lost","order":[{"layer","head","saved"}]}, layers and heads from 1. Reading throws
-// Error "where: …" unless every key head is there once.
+// {"windows","few","lost","order":[{"layer","head","saved"}]}, layers and heads from 1. Reading
+// throws Error "where: …" unless every key head is there once.
 Json to_json(const RecallOrder& recall);
 RecallOrder read_recall(const Json& json, int64_t layers, int64_t key_heads,
                         const std::string& where);

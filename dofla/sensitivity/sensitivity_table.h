@@ -38,7 +38,7 @@ struct SensitivityTable {
   std::vector<Curve> keys = {};  // [layers], that a cache of exact keys alone adds, for every K of
                                  // the key ladder; none without one
   std::vector<std::vector<Curve>> key_shares = {};  // [layers, key heads], adding up to these
-  RecallOrder recall = {};                          // few keys are `exact.keys`
+  RecallOrder recall = {};
 
   int64_t heads_in_layer() const { return feature_heads > 0 ? feature_heads : model.heads; }
 };

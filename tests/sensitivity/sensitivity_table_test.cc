@@ -87,6 +87,7 @@ TEST_F(SensitivityFile, WithRecallComesBackAsItWas) {
   save_sensitivity(path_, table);
   const SensitivityTable back = load_sensitivity(path_);
   EXPECT_EQ(back.recall.windows, 2);
+  EXPECT_EQ(back.recall.few, 8);
   EXPECT_EQ(back.recall.lost, 4);
   ASSERT_EQ(back.recall.steps.size(), 2u);
   EXPECT_EQ(back.recall.steps[0].layer, 1);
@@ -98,6 +99,7 @@ TEST_F(SensitivityFile, WithRecallComesBackAsItWas) {
   };
   refused([](Json& j) { j["recall"] = 3; }, "recall");
   refused([](Json& j) { j["recall"]["windows"] = -1; }, "recall: windows");
+  refused([](Json& j) { j["recall"]["few"] = 0; }, "recall: few");
   refused([](Json& j) { j["recall"].erase("lost"); }, "recall: lost: expected a number");
   refused([](Json& j) { j["recall"]["order"].erase(0); }, "recall: order: expected 2 entries");
   refused([](Json& j) { j["recall"]["order"][1] = 3; }, "recall: order 2");
