@@ -49,6 +49,17 @@ OPERATIONS = [
     Row("feature_loss_attention_mse", "feature loss with gradients, attention-mse"),
 ]
 
+# Untied features alone, beside 64 exact keys in every head, and beside 24 to 144 of them by head.
+STUDENTS = ("untied", "hybrid", "by_head")
+STUDENT_WORK = {
+    "layerwise_softmax": "layerwise step, softmax, ms/sample",
+    "direct_step": "direct step, ms/sample",
+    "prefill": "prefill, ms/sample",
+    "decode": "decode, batch 1, ms/token",
+    "decode_32": "decode, batch 32, ms/token",
+}
+STREAMS = (1, 16, 32, 64, 256, 1024)
+
 
 def read_figures(paths):
     """Lines by (engine, name)."""
@@ -109,6 +120,31 @@ def table(figures, rows, ceilings):
     return lines
 
 
+def students_table(figures):
+    lines = ["|  | features alone | 64 exact keys | by head | ratio | ratio |", "|---|---|---|---|---|---|"]
+    for work, title in STUDENT_WORK.items():
+        times = [milliseconds(figures, "dofla", f"{student}_{work}") for student in STUDENTS]
+        if None in times:
+            continue
+        cells = [rounded(time) for time in times] + [f"{time / times[0]:.2f}" for time in times[1:]]
+        lines.append(f"| {' | '.join([title, *cells])} |")
+    return lines
+
+
+def streams_table(figures):
+    lines = ["| sequences | linear, ms | tokens/s | share of peak | softmax, ms | tokens/s |", "|---|---|---|---|---|---|"]
+    ceilings = figures["dofla", "environment"]
+    for count in STREAMS:
+        name = "decode" if count == 1 else f"decode_{count}"
+        linear = figures.get(("dofla", f"linear_{name}"), {})
+        times = [linear.get("milliseconds"), milliseconds(figures, "dofla", f"softmax_{name}")]
+        if times[0] is None:
+            continue
+        cells = [("–", "–") if t is None else (rounded(t), f"{1e3 * count / t:,.0f}") for t in times]
+        lines.append(f"| {count:,} | {' | '.join([*cells[0], share_of_peak(linear, ceilings), *cells[1]])} |")
+    return lines
+
+
 def ceilings_text(line):
     return f"{line['product'] / 1e12:.0f} TFLOP/s and {line['copy'] / 1e12:.2f} TB/s"
 
@@ -149,6 +185,11 @@ def page(figures, notes):
         "",
         *table(figures, OPERATIONS, ours),
     ]
+    if len(students_table(figures)) > 2:
+        lines += ["", "Students with untied features: what exact keys beside them cost.", "",
+                  *students_table(figures)]
+    if len(streams_table(figures)) > 2:
+        lines += ["", "One token of many sequences, after a few tokens each:", "", *streams_table(figures)]
     if reasons(figures):
         lines += ["", "Missing:", "", *reasons(figures)]
     return "\n".join(lines) + "\n" + notes

@@ -49,6 +49,19 @@ class Compare(unittest.TestCase):
         self.assertIn("| missing | 7.00 | missing | – | – |", self.row("direct step, ms"))
         self.assertIn("direct_step (compiled): out of memory", self.page.read_text())
 
+    def test_exact_keys_are_compared_with_features_alone(self):
+        self.compare(ENVIRONMENT, figure("dofla", "untied_prefill", 0.4),
+                     figure("dofla", "hybrid_prefill", 0.6), figure("dofla", "by_head_prefill", 1.0))
+        self.assertIn("| 0.400 | 0.600 | 1.00 | 1.50 | 2.50 |", self.row("prefill, ms/sample | 0.4"))
+        self.compare(ENVIRONMENT, figure("dofla", "untied_prefill", 0.4))
+        self.assertNotIn("Students with untied features", self.page.read_text())
+
+    def test_steps_of_many_sequences_have_their_tokens_a_second(self):
+        self.compare(ENVIRONMENT, figure("dofla", "linear_decode_64", 0.5, bytes=1e9),
+                     figure("dofla", "softmax_decode_64", 2.0), figure("dofla", "linear_decode_1024", 4.0))
+        self.assertIn("| 64 | 0.500 | 128,000 | 50 % (memory) | 2.00 | 32,000 |", self.row("| 64 | 0.5"))
+        self.assertIn("| 1,024 | 4.00 | 256,000 | – | – | – |", self.row("| 1,024 |"))
+
     def test_last_figure_counts(self):
         self.compare(ENVIRONMENT, figure("dofla", "direct_step", 3.0),
                      figure("dofla", "direct_step", 2.0))

@@ -1,6 +1,7 @@
 #include "dofla/ops/exact_keys.h"
 
 #include "dofla/ops/cuda/exact_keys_kernels.h"
+#include "dofla/ops/cuda/head_kernels.h"
 #include "dofla/ops/cuda/head_tensors.h"
 
 namespace dofla::cuda {
@@ -33,9 +34,22 @@ int32_t* mutable_short_integers(Tensor& x) {
   return static_cast<int32_t*>(x.mutable_raw());
 }
 
+Tensor widened(const Tensor& heads) {
+  Tensor out(heads.shape(), DType::kF32, heads.device());
+  cuda_check(launch_widen_heads(
+                 {element_of(heads), heads.size(0), heads.size(1), heads.size(2), heads.size(3)},
+                 heads_of(heads), mutable_floats(out), stream_of(heads)),
+             "exact keys in float32");
+  return out;
+}
+
 Evictions evict(const Tensor& q, const Tensor& k, const ExactKeys& exact,
                 const std::vector<HeadCache>& caches, const Tensor& score) {
   const ExactKeysShape shape = shape_of(q, k, exact, caches);
+  // In BF16 a kernel chooses among keys in shared memory. In float32 it can read those of a cache
+  // that is too large for that where they lie.
+  if (q.dtype() == DType::kBF16 && !eviction_fits(shape))
+    return evict(widened(q), widened(k), exact, caches, score);
   require(eviction_fits(shape),
           "exact keys: a GPU cannot choose among {} keys of head size {} in {}: give fewer",
           exact.keys, shape.width, name(q.dtype()));

@@ -44,6 +44,16 @@ cudaError_t launch_copy(const HeadShape& s, int64_t elements, const HeadRows& fr
   return cudaGetLastError();
 }
 
+// [B, H, T, D], whole
+__global__ void widen_heads(HeadShape s, HeadRows from, float* to) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= s.batch * s.heads * s.tokens * s.width) return;
+  const int64_t row = i / s.width, head = row / s.tokens;
+  const auto* vector = head_of<__nv_bfloat16>(from, head / s.heads, head % s.heads) +
+                       row % s.tokens * from.token_step;
+  to[i] = to_float(vector[i % s.width]);
+}
+
 __device__ __forceinline__ int64_t position_of(const Rotation& r, int64_t b) {
   return r.first == nullptr ? 0 : r.first[b];
 }
@@ -113,6 +123,15 @@ cudaError_t launch_copy_heads(const HeadShape& s, const HeadRows& from, const in
     return launch_copy<uint4>(s, pack, from, past, to, stream);
   return s.element == Element::kF32 ? launch_copy<float>(s, 1, from, past, to, stream)
                                     : launch_copy<uint16_t>(s, 1, from, past, to, stream);
+}
+
+cudaError_t launch_widen_heads(const HeadShape& s, const HeadRows& from, float* to,
+                               cudaStream_t stream) {
+  if (s.element != Element::kBF16) return cudaErrorInvalidValue;
+  const int64_t threads = s.batch * s.heads * s.tokens * s.width;
+  if (threads > 0)
+    widen_heads<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(s, from, to);
+  return cudaGetLastError();
 }
 
 cudaError_t launch_rotate(const HeadShape& shape, const Rotation& rotation, const HeadRowsOut& x,

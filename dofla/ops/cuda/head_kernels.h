@@ -14,6 +14,11 @@ struct HeadShape {
 cudaError_t launch_copy_heads(const HeadShape& shape, const HeadRows& from, const int64_t* past,
                               const HeadRowsOut& to, cudaStream_t stream);
 
+// From BF16 to heads in float32 that lie together.
+cudaError_t launch_widen_heads(const HeadShape& shape, const HeadRows& from,
+                               float* to,  // [B, H, T, D]
+                               cudaStream_t stream);
+
 // Rotates coordinate i with i + pairs by sign · position · frequencies[i], for i < pairs.
 struct Rotation {
   const int64_t* first;  // [batch], the position of every sequence's first token; null: 0

@@ -35,6 +35,9 @@ std::vector<CacheCase> whole_sequences() {
   // Keys that fill the shared memory, or in float32 do not fit it.
   all.push_back({1, 1, 8, 700, 0, 64, {.keys = 516, .sinks = 4, .recent = 8, .block = 64}});
   all.push_back({1, 1, 2, 600, 0, 128, {.keys = 516, .sinks = 4, .recent = 8, .block = 16}});
+  // Keys that do not fit it in BF16 either, as a head has that looks far back; one that keeps all.
+  all.push_back({1, 1, 8, 1400, 0, 64, {.keys = 1336, .sinks = 4, .block = 8}});
+  all.push_back({1, 1, 1, 1400, 0, 64, {.keys = 1408, .sinks = 4, .block = 8}});
   // Heads that hold different numbers of keys: one full cache after the other, and one never.
   ExactKeys ragged = {.keys = 256, .sinks = 4, .block = 8};
   ragged.head_keys = {56, 256, 24, 120};
