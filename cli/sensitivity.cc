@@ -33,16 +33,17 @@ std::string recall_text(const SensitivityTable& table) {
   const RecallOrder& recall = table.recall;
   if (recall.windows == 0) return "";
   std::string text = fmt::format(
-      "Loss of tokens that repeat what stood before: {:.4f} nats when every key head keeps {} "
-      "exact "
-      "keys,\nand when these, one after another, keep all\nlayer  key head    loss left\n",
-      recall.lost, recall.few);
+      "Loss of tokens that repeat what stood before: {:.4f} nats with the keys of a plan for "
+      "ordinary\n"
+      "text, and when these key heads, one after another, keep all keys\n"
+      "layer  key head      keys    loss left\n",
+      recall.lost);
   double left = recall.lost;
   for (size_t i = 0; i < std::min(recall.steps.size(), kMostLines); ++i) {
     const RecallOrder::Step& step = recall.steps[i];
     left -= step.saved;
-    text +=
-        fmt::format("{:>5}{:>10}{:>13.4f}\n", step.layer + 1, step.head + 1, std::max(left, 0.0));
+    text += fmt::format("{:>5}{:>10}{:>10}{:>13.4f}\n", step.layer + 1, step.head + 1, step.keys,
+                        std::max(left, 0.0));
   }
   if (recall.steps.size() > kMostLines)
     text += fmt::format("and {} more\n", recall.steps.size() - kMostLines);
@@ -183,9 +184,10 @@ Command add_sensitivity(CLI::App& program) {
       "   beside exact keys \"exact_keys\" and \"key_heads\", with --memory \"key_ladder\": [K] "
       "and in the layers\n"
       "   \"added_without_features\": [nats, one for each K] and \"heads_without_features\", with\n"
-      "   \"recall\": {\"windows\", \"few\": keys of all key heads in the beginning,\n"
-      "   \"lost\": nats a repeated token then, \"order\": [{\"layer\", \"head\",\n"
-      "   \"saved\": of it when this one, too, keeps all}]}");
+      "   \"recall\": {\"windows\", \"lost\": nats a repeated token with the keys of a plan for\n"
+      "   ordinary text, \"order\": [{\"layer\", \"head\", \"keys\", \"saved\": of it when this "
+      "one,\n"
+      "   too, keeps all}]}");
   return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 

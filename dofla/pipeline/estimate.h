@@ -23,7 +23,7 @@ struct EstimateOptions {
   int64_t batch = 8;                          // windows a step, over all GPUs
   int64_t features = 64;                      // M, of every head
   MomentType moments = MomentType::kFloat32;  // of fine-tuning
-  Machine machine;
+  Machine machine = {};
 };
 
 struct StageEstimate {

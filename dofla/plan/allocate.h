@@ -16,7 +16,7 @@ namespace dofla {
 inline constexpr int64_t kFeaturesBesideExactKeys = 16;
 
 // The share of recall in a plan for a memory, where nothing else is said (docs/sensitivity.md).
-inline constexpr double kRecallShare = 0.05;
+inline constexpr double kRecallShare = 0.02;
 
 struct AllocateOptions {
   PlanStrategy strategy = PlanStrategy::kDof;

@@ -112,14 +112,15 @@ std::vector<double> predicted_loss(const SensitivityTable& table, const Dimensio
 
 std::vector<double> predicted_recall(const SensitivityTable& table, const DimensionPlan& plan) {
   if (table.recall.windows == 0) return {};
-  const std::vector<std::vector<double>> worth =
-      table.recall.worth(table.model.layers, table.key_heads);
+  const std::vector<std::vector<double>> added =
+      table.recall.added_a_token(table.model.layers, table.key_heads, table.length);
   std::vector<double> out;
-  for (size_t s = 0; s < worth.size(); ++s) {
+  for (size_t s = 0; s < added.size(); ++s) {
     const ExactKeys exact = exact_keys_of(plan.exact, s);
     double sum = 0;
-    for (size_t h = 0; h < worth[s].size() && !exact.empty(); ++h)
-      sum += RecallLoss(table, worth[s][h]).at(exact.of_head(static_cast<int64_t>(h)).keys);
+    for (size_t h = 0; h < added[s].size() && !exact.empty(); ++h)
+      sum += added[s][h] *
+             static_cast<double>(table.length - exact.of_head(static_cast<int64_t>(h)).keys);
     out.push_back(sum);
   }
   return out;

@@ -2,8 +2,6 @@
 // and M from what was measured for a few (docs/sensitivity.md, "Memory").
 #pragma once
 
-#include <algorithm>
-
 #include "dofla/sensitivity/loss_curve.h"
 #include "dofla/sensitivity/sensitivity_table.h"
 
@@ -26,24 +24,6 @@ class HybridLoss {
 
   LossCurve keys_;  // that a cache alone adds
   LossCurve left_;  // the part of it that features leave
-};
-
-// The loss of repeated tokens that a key head of this worth, or several together, adds with a cache
-// of K keys: what is repeated may have stood anywhere, so it falls in proportion to the tokens that
-// the cache lacks of a window. Features do not help.
-class RecallLoss {
- public:
-  RecallLoss(const SensitivityTable& table, double worth)
-      : length_(table.length),
-        a_token_(worth / static_cast<double>(table.length - table.recall.few)) {}
-
-  double at(int64_t keys) const {
-    return a_token_ * static_cast<double>(std::max<int64_t>(0, length_ - keys));
-  }
-
- private:
-  int64_t length_;
-  double a_token_;  // for every token that the cache lacks
 };
 
 }  // namespace dofla

@@ -219,13 +219,13 @@ SensitivityTable measure_sensitivity(const Checkpoint& checkpoint, const WindowS
   const Tensor ids = to_batch(text.slice(0, static_cast<size_t>(table.windows)).all());
   table.teacher_loss = mean_loss(teacher, ids, group);
   measure_keys(teacher, ids, progress, group, table);
-  if (recall_windows > 0)
-    table.recall = measure_recall(teacher, windows_of_recall(text, table, recall_windows),
-                                  table.exact.with_keys(first_keys(table, *options.memory, 1)),
-                                  progress, group);
   const std::vector<FeatureSet> sets = train_ladder(teacher, text, recipe, table, progress, group);
   table.layers = turned(loss_added_by_layers(teacher, sets, ids, {}, progress, group));
   table.heads = times(head_shares(teacher, sets, ids, progress, group), table.layers);
+  if (recall_windows > 0)
+    table.recall =
+        measure_recall(teacher, windows_of_recall(text, table, recall_windows),
+                       allocate_memory(table, {.memory = options.memory}).exact, progress, group);
   return table;
 }
 

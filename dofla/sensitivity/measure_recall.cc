@@ -16,21 +16,20 @@ constexpr size_t kFewestLooks = 8;
 
 class Search {
  public:
-  Search(Transformer& teacher, const Tensor& windows, const ExactKeys& few,
+  Search(Transformer& teacher, const Tensor& windows, const ExactKeySet& keys,
          const Progress& progress, const Group& group)
       : teacher_(teacher),
         windows_(windows),
         progress_(progress),
         group_(group),
-        // Of a head that never lets a key leave: numbers of a layer differ by multiples of the
-        // block.
-        all_keys_(few.keys + (windows.size(1) - few.keys + few.block - 1) / few.block * few.block),
-        keys_(exact_keys_alone(teacher.config().layers, few)) {
+        keys_{.map = FeatureMap::kUntied,
+              .layers = std::vector<Features>(keys.size()),
+              .coordinates = {},
+              .exact = keys} {
     order_.windows = windows.size(0);
-    order_.few = few.keys;
-    for (int64_t layer = 0; layer < teacher.config().layers; ++layer)
+    for (size_t layer = 0; layer < keys.size(); ++layer)
       for (int64_t head = 0; head < teacher.config().kv_heads; ++head)
-        rest_.push_back({layer, head, 0});
+        rest_.push_back({static_cast<int64_t>(layer), head, keys[layer].of_head(head).keys, 0});
   }
 
   RecallOrder run() {
@@ -47,10 +46,14 @@ class Search {
   }
 
  private:
-  void give_all_keys(int64_t head, ExactKeys& exact) const {
+  // So many that none ever leaves: numbers of a layer differ by multiples of the block.
+  void give_all_keys(const RecallOrder::Step& step, ExactKeys& exact) const {
+    const int64_t lacking = std::max<int64_t>(0, windows_.size(1) - step.keys);
+    const int64_t all = step.keys + (lacking + exact.block - 1) / exact.block * exact.block;
     if (exact.head_keys.empty())
       exact.head_keys.assign(static_cast<size_t>(teacher_.config().kv_heads), exact.keys);
-    exact.head_keys[static_cast<size_t>(head)] = exact.keys = all_keys_;
+    exact.head_keys[static_cast<size_t>(step.head)] = all;
+    exact.keys = std::max(exact.keys, all);
   }
 
   // Measures what the first heads of the rest would save now, each alone, and sorts them by it.
@@ -65,7 +68,7 @@ class Search {
       ExactKeys& exact =
           sets[static_cast<size_t>(step->head)].exact[static_cast<size_t>(step->layer)];
       exact = keys_.exact[static_cast<size_t>(step->layer)];
-      give_all_keys(step->head, exact);
+      give_all_keys(*step, exact);
     }
     none.exact.back() = keys_.exact.back();
     sets.push_back(std::move(none));
@@ -85,7 +88,7 @@ class Search {
   void add(size_t heads) {
     const auto end = rest_.begin() + static_cast<int64_t>(heads);
     for (auto step = rest_.begin(); step != end; ++step)
-      give_all_keys(step->head, keys_.exact[static_cast<size_t>(step->layer)]);
+      give_all_keys(*step, keys_.exact[static_cast<size_t>(step->layer)]);
     order_.steps.insert(order_.steps.end(), rest_.begin(), end);
     rest_.erase(rest_.begin(), end);
   }
@@ -107,19 +110,18 @@ class Search {
   const Tensor& windows_;
   const Progress& progress_;
   const Group& group_;
-  const int64_t all_keys_;
   FeatureSet keys_;                      // that every head has so far
   double lost_ = 0;                      // with these, when it was last measured
-  std::vector<RecallOrder::Step> rest_;  // that have few keys
+  std::vector<RecallOrder::Step> rest_;  // that have no more than the plan gives them
   RecallOrder order_;
   size_t settled_ = 0;  // steps whose share is known
 };
 
 }  // namespace
 
-RecallOrder measure_recall(Transformer& teacher, const Tensor& windows, const ExactKeys& few,
+RecallOrder measure_recall(Transformer& teacher, const Tensor& windows, const ExactKeySet& keys,
                            const Progress& progress, const Group& group) {
-  return Search(teacher, windows, few, progress, group).run();
+  return Search(teacher, windows, keys, progress, group).run();
 }
 
 }  // namespace dofla

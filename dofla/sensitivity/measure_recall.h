@@ -4,18 +4,18 @@
 
 #include "dofla/core/progress.h"
 #include "dofla/distributed/group.h"
+#include "dofla/features/exact_key_set.h"
 #include "dofla/model/transformer.h"
-#include "dofla/ops/exact_keys.h"
 #include "dofla/sensitivity/recall_order.h"
 
 namespace dofla {
 
-// From all key heads keeping these few keys to all of them keeping all, the heads that save most
+// From the keys of a plan without features to all keys in every key head, the heads that save most
 // first: one at the beginning, then as many at a time as have all keys already. The teacher's
 // attention is exchanged meanwhile and its own again when this returns. Ranks share the windows,
 // and all have the result.
 RecallOrder measure_recall(Transformer& teacher, const Tensor& windows,  // [B, T], I64
-                           const ExactKeys& few, const Progress& progress = {},
-                           const Group& group = {});
+                           const ExactKeySet& keys,                      // of every layer
+                           const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

@@ -15,15 +15,18 @@ namespace {
 
 // A layer, or one of its key heads.
 struct Unit {
-  HybridLoss loss;  // of ordinary text
-  RecallLoss recall;
-  double recall_share;  // how much of the text repeats what stood before
+  HybridLoss loss;        // of ordinary text
+  double recall_a_token;  // of text that repeats what stood before, for every token that its
+                          // caches lack
+  double recall_share;    // how much of the text does
+  int64_t length;         // of a window
   UnitBytes each;
   int64_t keys, features;
 
   int64_t bytes() const { return keys * each.key + features * each.feature; }
   double added(int64_t K, int64_t M) const {
-    return (1 - recall_share) * loss.at(K, M) + recall_share * recall.at(K);
+    return (1 - recall_share) * loss.at(K, M) +
+           recall_share * recall_a_token * static_cast<double>(length - K);
   }
 };
 
@@ -70,23 +73,32 @@ Offer best_offer(std::vector<Unit>& units, int64_t left, const SensitivityTable&
   return best;
 }
 
+// The keys that every unit begins with: a quarter of an equal share. A few windows do not tell of
+// all that a head has to keep, and a head without what it needs once ruins all that follows.
+int64_t first_keys(const SensitivityTable& table, int64_t memory, int64_t features) {
+  const int64_t least = least_keys(table.exact), block = table.exact.block;
+  const int64_t quarter = keys_that_fit(table, memory, features) / 4;
+  const int64_t most = (most_keys(table) - least) / block;
+  return least +
+         std::clamp((quarter - least) / block, int64_t{0}, std::max(most, int64_t{0})) * block;
+}
+
 // All layers, or the key heads of all layers one after another.
 std::vector<Unit> units_of(const SensitivityTable& table, int64_t keys, int64_t least, PlanUnit by,
                            double recall) {
   const UnitBytes layer = unit_bytes(table);
   const UnitBytes head = {layer.key / table.key_heads, layer.feature / table.key_heads};
-  const std::vector<std::vector<double>> worth =
-      table.recall.worth(table.model.layers, table.key_heads);
+  const std::vector<std::vector<double>> added =
+      table.recall.added_a_token(table.model.layers, table.key_heads, table.length);
   std::vector<Unit> units;
   for (size_t s = 0; s < table.layers.size(); ++s) {
     if (by == PlanUnit::kLayer)
-      units.push_back({HybridLoss(table, s),
-                       RecallLoss(table, std::accumulate(worth[s].begin(), worth[s].end(), 0.0)),
-                       recall, layer, keys, least});
+      units.push_back({HybridLoss(table, s), std::accumulate(added[s].begin(), added[s].end(), 0.0),
+                       recall, table.length, layer, keys, least});
     else
       for (size_t h = 0; h < table.key_shares[s].size(); ++h)
         units.push_back(
-            {HybridLoss(table, s, h), RecallLoss(table, worth[s][h]), recall, head, keys, least});
+            {HybridLoss(table, s, h), added[s][h], recall, table.length, head, keys, least});
   }
   return units;
 }
@@ -143,14 +155,6 @@ int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t fea
   const UnitBytes unit = unit_bytes(table);
   const int64_t keys = (memory / table.model.layers - features * unit.feature) / unit.key;
   return std::max(keys, least_keys(table.exact));
-}
-
-int64_t first_keys(const SensitivityTable& table, int64_t memory, int64_t features) {
-  const int64_t least = least_keys(table.exact), block = table.exact.block;
-  const int64_t quarter = keys_that_fit(table, memory, features) / 4;
-  const int64_t most = (most_keys(table) - least) / block;
-  return least +
-         std::clamp((quarter - least) / block, int64_t{0}, std::max(most, int64_t{0})) * block;
 }
 
 DimensionPlan allocate_memory(const SensitivityTable& table, const AllocateOptions& options) {

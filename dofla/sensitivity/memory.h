@@ -23,12 +23,8 @@ int64_t most_keys(const SensitivityTable& table);
 // a head fit.
 int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t features);
 
-// The keys that every key head begins with: a quarter of an equal share, at least the fewest that
-// its kind of cache can have. A few windows do not tell of all that a head has to keep, and a head
-// without what it needs once ruins all that follows.
-int64_t first_keys(const SensitivityTable& table, int64_t memory, int64_t features);
-
-// Every key head begins with first_keys() and `least` features. More keys, or one feature more,
+// Every key head begins with a quarter of an equal share of keys, at least the fewest that its kind
+// of cache can have, and `least` features. More keys, or one feature more,
 // then go where the predicted loss falls most for its bytes, until the memory is spent or nothing
 // more would help. No head gets more than most_keys(). By layer all heads of one get the same; by
 // head keys come in steps of a quarter, which a large cache needs fewer of. Of the options memory,

@@ -20,34 +20,34 @@ double number(const Json& json, const char* field, const std::string& where) {
 
 }  // namespace
 
-std::vector<std::vector<double>> RecallOrder::worth(int64_t layers, int64_t key_heads) const {
+std::vector<std::vector<double>> RecallOrder::added_a_token(int64_t layers, int64_t key_heads,
+                                                            int64_t length) const {
   std::vector<double> saved;
   for (const Step& step : steps) saved.push_back(step.saved);
   saved = without_growth(saved);
-  std::vector<std::vector<double>> worth(static_cast<size_t>(layers),
+  std::vector<std::vector<double>> added(static_cast<size_t>(layers),
                                          std::vector<double>(static_cast<size_t>(key_heads), 0));
   for (size_t i = 0; i < steps.size(); ++i)
-    worth[static_cast<size_t>(steps[i].layer)][static_cast<size_t>(steps[i].head)] =
-        std::max(saved[i], 0.0);
-  return worth;
+    added[static_cast<size_t>(steps[i].layer)][static_cast<size_t>(steps[i].head)] =
+        std::max(saved[i], 0.0) / static_cast<double>(length - steps[i].keys);
+  return added;
 }
 
 Json to_json(const RecallOrder& recall) {
   Json order = Json::array();
   for (const RecallOrder::Step& step : recall.steps)
-    order.push_back({{"layer", step.layer + 1}, {"head", step.head + 1}, {"saved", step.saved}});
-  return {{"windows", recall.windows},
-          {"few", recall.few},
-          {"lost", recall.lost},
-          {"order", std::move(order)}};
+    order.push_back({{"layer", step.layer + 1},
+                     {"head", step.head + 1},
+                     {"keys", step.keys},
+                     {"saved", step.saved}});
+  return {{"windows", recall.windows}, {"lost", recall.lost}, {"order", std::move(order)}};
 }
 
-RecallOrder read_recall(const Json& json, int64_t layers, int64_t key_heads,
+RecallOrder read_recall(const Json& json, int64_t layers, int64_t key_heads, int64_t length,
                         const std::string& where) {
   RecallOrder recall;
   const ConfigFields fields(json, where);
   recall.windows = fields.size("windows");
-  recall.few = fields.size("few");
   recall.lost = number(json, "lost", where);
   std::vector<bool> seen(static_cast<size_t>(layers * key_heads), false);
   for (const Json& step : array_field(json, "order", layers * key_heads, where)) {
@@ -60,7 +60,9 @@ RecallOrder read_recall(const Json& json, int64_t layers, int64_t key_heads,
     const auto at = static_cast<size_t>((layer - 1) * key_heads + head - 1);
     if (seen[at]) fail("{}: layer {}, head {} for the second time", place, layer, head);
     seen[at] = true;
-    recall.steps.push_back({layer - 1, head - 1, number(step, "saved", place)});
+    const int64_t keys = of_step.size("keys");
+    if (keys >= length) fail("{}: keys: expected fewer than {}, found {}", place, length, keys);
+    recall.steps.push_back({layer - 1, head - 1, keys, number(step, "saved", place)});
   }
   return recall;
 }

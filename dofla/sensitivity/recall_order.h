@@ -12,23 +12,26 @@ namespace dofla {
 struct RecallOrder {
   struct Step {
     int64_t layer, head;
-    double saved;  // of `lost`, when this key head keeps all of its keys besides those before it
+    int64_t keys;  // of this key head in the plan for ordinary text
+    double saved;  // of `lost`, when it keeps all of its keys, as those before it do
   };
 
   int64_t windows = 0;           // that it was measured on; 0: recall is not known
-  int64_t few = 0;               // keys of a head that does not keep all of them
-  double lost = 0;               // in nats a repeated token, when all heads keep few
+  double lost = 0;               // in nats a repeated token, with the plan for ordinary text
   std::vector<Step> steps = {};  // every key head of every layer once, those that save most first
 
-  // What it is worth that a key head keeps all of its keys, never below 0: [layers, key heads].
-  // Heads that save little alone and much together share it. All 0 where recall is not known.
-  std::vector<std::vector<double>> worth(int64_t layers, int64_t key_heads) const;
+  // What a key head adds to the loss of repeated tokens for every token of a window of this length
+  // that its cache lacks, never below 0: [layers, key heads]. What is repeated may have stood
+  // anywhere, so it falls in proportion. Heads that save little alone and much together share that.
+  // All 0 where recall is not known.
+  std::vector<std::vector<double>> added_a_token(int64_t layers, int64_t key_heads,
+                                                 int64_t length) const;
 };
 
-// {"windows","few","lost","order":[{"layer","head","saved"}]}, layers and heads from 1. Reading
-// throws Error "where: …" unless every key head is there once.
+// {"windows","lost","order":[{"layer","head","keys","saved"}]}, layers and heads from 1. Reading
+// throws Error "where: …" unless every key head is there once, with fewer keys than `length`.
 Json to_json(const RecallOrder& recall);
-RecallOrder read_recall(const Json& json, int64_t layers, int64_t key_heads,
+RecallOrder read_recall(const Json& json, int64_t layers, int64_t key_heads, int64_t length,
                         const std::string& where);
 
 }  // namespace dofla

@@ -123,8 +123,8 @@ SensitivityTable read_sensitivity(const Json& json, const std::string& where) {
   table.length = fields.size("length");
   read_exact(json, fields, where, table);
   if (json.contains("recall") && !table.exact.empty())
-    table.recall =
-        read_recall(json["recall"], table.model.layers, table.key_heads, where + ": recall");
+    table.recall = read_recall(json["recall"], table.model.layers, table.key_heads, table.length,
+                               where + ": recall");
   table.text = fields.text("text").value_or("");
   const Json* seed = fields.find("seed");
   if (seed == nullptr || !seed->is_number_unsigned())

@@ -73,17 +73,20 @@ double repeats_lost(const Transformer& teacher, const Transformer& other,
   return sum / static_cast<double>(std::ssize(windows) * last);
 }
 
-// Heads that keep 12 keys beside others that keep all: every step of the order is the best one, and
-// saves what models made of the students of either side of it tell.
+// From plans of 12 keys, in one layer of 16 in a head, to all keys: every step of the order is the
+// best one, and saves what models with and without it tell.
 TEST_F(MeasureRecall, EveryHeadSavesWhatModelsWithAndWithoutItsKeysTell) {
   const std::vector<TokenIds> text = windows(2);
   const std::vector<TokenIds> repeats = {recall_window(text[0], 0), recall_window(text[1], 1)};
-  const ExactKeys few = {.keys = 12, .sinks = 2, .recent = 2, .block = 4};
-  Transformer measured(checkpoint);
-  const RecallOrder order = measure_recall(measured, to_batch(repeats), few);
   const int64_t layers = teacher.config().layers, key_heads = teacher.config().kv_heads;
+  FeatureSet keys = exact_keys_alone(layers, {.keys = 12, .sinks = 2, .recent = 2, .block = 4});
+  keys.exact[1].head_keys.assign(static_cast<size_t>(key_heads), 12);
+  keys.exact[1].head_keys[0] = keys.exact[1].keys = 16;
+  Transformer measured(checkpoint);
+  const RecallOrder order = measure_recall(measured, to_batch(repeats), keys.exact);
   ASSERT_EQ(std::ssize(order.steps), layers * key_heads);
-  FeatureSet keys = exact_keys_alone(layers, few);
+  for (const RecallOrder::Step& step : order.steps)
+    EXPECT_EQ(step.keys, step.layer == 1 && step.head == 0 ? 16 : 12);
   const auto give_all = [&](FeatureSet set, int64_t layer, int64_t head) {
     ExactKeys& exact = set.exact[static_cast<size_t>(layer)];
     if (exact.head_keys.empty()) exact.head_keys.assign(static_cast<size_t>(key_heads), 12);

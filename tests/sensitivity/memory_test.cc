@@ -60,16 +60,6 @@ TEST(HybridLoss, OfALayerThatACacheDoesNotHarmIsNothing) {
   EXPECT_EQ(loss.at(8, 8), 0);
 }
 
-TEST(RecallLoss, FallsWithEveryKeyUntilNothingLeaves) {
-  const SensitivityTable table = test::small_recall_sensitivity();  // 8 keys of windows of 16
-  const RecallLoss loss(table, 0.8);
-  EXPECT_NEAR(loss.at(8), 0.8, 1e-12);
-  EXPECT_NEAR(loss.at(4), 1.2, 1e-12);
-  EXPECT_NEAR(loss.at(12), 0.4, 1e-12);
-  EXPECT_EQ(loss.at(16), 0);
-  EXPECT_EQ(loss.at(1000), 0);
-}
-
 TEST(AllocateMemory, SpendsWithoutGoingOver) {
   const SensitivityTable table = test::small_hybrid_sensitivity();
   double before = std::numeric_limits<double>::infinity();
@@ -211,7 +201,7 @@ TEST(AllocateMemory, RecallGoesToTheHeadThatLooksFarBack) {
   table.length = 64;
   const SensitivityTable::Curve none = {0, 0};
   table.key_shares = {{table.keys[0], none}, {none, none}};
-  table.recall.steps = {{0, 1, 5}, {0, 0, 0}, {1, 1, -1}, {1, 0, 0}};
+  table.recall.steps = {{0, 1, 8, 5}, {0, 0, 8, 0}, {1, 1, 8, -1}, {1, 0, 8, 0}};
   const int64_t memory = 4 * (4 * kKey + kFeature / 2) + 30 * kKey;
   const auto keys = [&](std::optional<double> recall) {
     return allocate_memory(table, {.memory = memory, .recall_share = recall}).exact[0].head_keys;
@@ -231,9 +221,11 @@ TEST(AllocateMemory, RecallGoesToTheHeadThatLooksFarBack) {
 
 TEST(RecallOrder, HeadsThatSaveMoreTogetherShareIt) {
   RecallOrder order;
-  order.steps = {{1, 0, 1}, {0, 1, 4}, {0, 0, 1}, {1, 1, -2}};
-  EXPECT_EQ(order.worth(2, 2), (std::vector<std::vector<double>>{{1, 2.5}, {2.5, 0}}));
-  EXPECT_EQ(RecallOrder{}.worth(1, 2), (std::vector<std::vector<double>>{{0, 0}}));
+  order.steps = {{1, 0, 6, 1}, {0, 1, 6, 4}, {0, 0, 14, 1}, {1, 1, 6, -2}};
+  // A window of 16 tokens: 10 of them are lacking, or 2.
+  EXPECT_EQ(order.added_a_token(2, 2, 16),
+            (std::vector<std::vector<double>>{{0.5, 0.25}, {0.25, 0}}));
+  EXPECT_EQ(RecallOrder{}.added_a_token(1, 2, 16), (std::vector<std::vector<double>>{{0, 0}}));
 }
 
 TEST(AllocateMemory, RecallIsKnownOrRefused) {

@@ -87,11 +87,11 @@ TEST_F(SensitivityFile, WithRecallComesBackAsItWas) {
   save_sensitivity(path_, table);
   const SensitivityTable back = load_sensitivity(path_);
   EXPECT_EQ(back.recall.windows, 2);
-  EXPECT_EQ(back.recall.few, 8);
   EXPECT_EQ(back.recall.lost, 4);
   ASSERT_EQ(back.recall.steps.size(), 2u);
   EXPECT_EQ(back.recall.steps[0].layer, 1);
   EXPECT_EQ(back.recall.steps[0].head, 0);
+  EXPECT_EQ(back.recall.steps[0].keys, 4);
   EXPECT_EQ(back.recall.steps[0].saved, 3.2);
   EXPECT_EQ(to_json(back), to_json(table));
   const auto refused = [&](const std::function<void(Json&)>& damage, std::string_view part) {
@@ -99,7 +99,6 @@ TEST_F(SensitivityFile, WithRecallComesBackAsItWas) {
   };
   refused([](Json& j) { j["recall"] = 3; }, "recall");
   refused([](Json& j) { j["recall"]["windows"] = -1; }, "recall: windows");
-  refused([](Json& j) { j["recall"]["few"] = 0; }, "recall: few");
   refused([](Json& j) { j["recall"].erase("lost"); }, "recall: lost: expected a number");
   refused([](Json& j) { j["recall"]["order"].erase(0); }, "recall: order: expected 2 entries");
   refused([](Json& j) { j["recall"]["order"][1] = 3; }, "recall: order 2");
@@ -109,6 +108,8 @@ TEST_F(SensitivityFile, WithRecallComesBackAsItWas) {
   refused([](Json& j) { j["recall"]["order"][0]["head"] = 0; }, "recall: order 1: head");
   refused([](Json& j) { j["recall"]["order"][1]["layer"] = 2; },
           "recall: order 2: layer 2, head 1 for the second time");
+  refused([](Json& j) { j["recall"]["order"][1]["keys"] = 16; },
+          "recall: order 2: keys: expected fewer than 16, found 16");
   refused([](Json& j) { j["recall"]["order"][0]["saved"] = std::nan(""); },
           "recall: order 1: saved: expected a number, found null");
 }

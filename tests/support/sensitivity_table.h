@@ -33,7 +33,7 @@ inline SensitivityTable small_hybrid_sensitivity() {
 // The same with the loss of repeated tokens that its key heads can save.
 inline SensitivityTable small_recall_sensitivity() {
   SensitivityTable table = small_hybrid_sensitivity();
-  table.recall = {.windows = 2, .few = 8, .lost = 4, .steps = {{1, 0, 3.2}, {0, 0, 0.8}}};
+  table.recall = {.windows = 2, .lost = 4, .steps = {{1, 0, 4, 3.2}, {0, 0, 8, 0.8}}};
   return table;
 }
 
