@@ -45,12 +45,15 @@ const ExactKeySet& common_exact_keys(std::span<const FeatureSet> sets) {
   return first.exact;
 }
 
-FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact) {
-  const auto count = static_cast<size_t>(layers);
+FeatureSet exact_keys_alone(ExactKeySet exact) {
   return {.map = FeatureMap::kUntied,
-          .layers = std::vector<Features>(count),
+          .layers = std::vector<Features>(exact.size()),
           .coordinates = {},
-          .exact = ExactKeySet(count, exact)};
+          .exact = std::move(exact)};
+}
+
+FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact) {
+  return exact_keys_alone(ExactKeySet(static_cast<size_t>(layers), exact));
 }
 
 NamedTensors to_tensors(const FeatureSet& set) {

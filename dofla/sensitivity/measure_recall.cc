@@ -22,10 +22,7 @@ class Search {
         windows_(windows),
         progress_(progress),
         group_(group),
-        keys_{.map = FeatureMap::kUntied,
-              .layers = std::vector<Features>(keys.size()),
-              .coordinates = {},
-              .exact = keys} {
+        keys_(exact_keys_alone(keys)) {
     order_.windows = windows.size(0);
     for (size_t layer = 0; layer < keys.size(); ++layer)
       for (int64_t head = 0; head < teacher.config().kv_heads; ++head)
