@@ -17,11 +17,11 @@ namespace dofla {
 
 // A step of training, when it is done.
 struct TrainingStep {
-  int64_t step = 0;                  // counted from 1
-  double loss = 0;                   // the mean over the layers; NaN if the step was skipped
-  std::vector<double> layer_losses;  // where every layer has its own
-  double learning_rate = 0;          // of weights; of z where features are trained
-  std::optional<double> alpha_rate;  // of log α
+  int64_t step = 0;                       // counted from 1
+  double loss = 0;                        // the mean over the layers; NaN if the step was skipped
+  std::vector<double> layer_losses = {};  // where every layer has its own
+  double learning_rate = 0;               // of weights; of z where features are trained
+  std::optional<double> alpha_rate = {};  // of log α
   double tokens_per_second = 0;
   double seconds = 0;  // since the training began, or went on after an interruption
 };

@@ -198,7 +198,9 @@ TEST_P(FixtureGradients, LieOneAfterAnotherInOneMemory) {
                                  : begin + static_cast<uintptr_t>(gradients.memory.bytes());
       EXPECT_LE(parts[i].second, next);
       EXPECT_LT(next - parts[i].second, 512u);
-      if (i > 0) EXPECT_GT(parts[i].first, parts[i - 1].first);
+      if (i > 0) {
+        EXPECT_GT(parts[i].first, parts[i - 1].first);
+      }
     }
     EXPECT_EQ(parts.front().first, begin);
   }

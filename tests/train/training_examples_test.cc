@@ -82,7 +82,9 @@ TEST_F(TrainingExamplesOfText, LayersAreFinishedWhenTheyAreSaidToBe) {
     ASSERT_EQ(std::ssize(told), model.config().layers);
     EXPECT_TRUE(std::ranges::is_sorted(told, std::greater()));
     for (size_t i = 0; i < all.size(); ++i) {
-      if (layers[i] >= 0) EXPECT_TRUE(test::same_bits(complete[i], all[i].second)) << all[i].first;
+      if (layers[i] >= 0) {
+        EXPECT_TRUE(test::same_bits(complete[i], all[i].second)) << all[i].first;
+      }
       // Only embeddings, the head and the last norm are of no layer.
       const bool numbered = all[i].first.find_first_of("0123456789") != std::string::npos;
       EXPECT_EQ(layers[i] >= 0, numbered) << all[i].first;
