@@ -129,8 +129,7 @@ cudaError_t launch_widen_heads(const HeadShape& s, const HeadRows& from, float* 
                                cudaStream_t stream) {
   if (s.element != Element::kBF16) return cudaErrorInvalidValue;
   const int64_t threads = s.batch * s.heads * s.tokens * s.width;
-  if (threads > 0)
-    widen_heads<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(s, from, to);
+  if (threads > 0) widen_heads<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(s, from, to);
   return cudaGetLastError();
 }
 
