@@ -116,6 +116,7 @@ void run(const ReproduceArguments& options, const std::atomic<bool>* stop) {
   const MatrixObserver observer = watch.observer(options.only);
   if (observer.wanted && std::ranges::none_of(runs, observer.wanted)) {
     std::vector<std::string> names;
+    names.reserve(runs.size());
     for (const Run& run : runs) names.push_back(run.name);
     fail("--only {} finds none of the suite's runs: {}", options.only, fmt::join(names, " "));
   }

@@ -45,11 +45,11 @@ const ExactKeySet& common_exact_keys(std::span<const FeatureSet> sets) {
   return first.exact;
 }
 
-FeatureSet exact_keys_alone(ExactKeySet exact) {
+FeatureSet exact_keys_alone(const ExactKeySet& exact) {
   return {.map = FeatureMap::kUntied,
           .layers = std::vector<Features>(exact.size()),
           .coordinates = {},
-          .exact = std::move(exact)};
+          .exact = exact};
 }
 
 FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact) {

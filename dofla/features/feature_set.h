@@ -33,7 +33,7 @@ const ExactKeySet& common_exact_keys(std::span<const FeatureSet> sets);
 // No features at all: every layer keeps its cache and forgets what leaves it. The same cache in all
 // layers, or each its own.
 FeatureSet exact_keys_alone(int64_t layers, const ExactKeys& exact);
-FeatureSet exact_keys_alone(ExactKeySet exact);
+FeatureSet exact_keys_alone(const ExactKeySet& exact);
 
 // As tensors of a safetensors file, handles to the set's own: "linear_attention.<layer>.z" and
 // ".log_alpha", where untied also ".u" and ".norm_weight", and ".map" and ".shift" of coordinates.

@@ -67,6 +67,10 @@ inline int64_t least_keys(const ExactKeys& kind) {
   return kind.recent > 0 ? kind.sinks + kind.recent + kind.block : 2 * (kind.sinks + kind.block);
 }
 
+// The most keys of a head that are planned and measured. A GPU keeps lists of all keys of a head in
+// shared memory, eight numbers a key when a token comes (docs/kernels.md, "Exact keys").
+inline constexpr int64_t kMostPlannedKeys = 3072;
+
 // Throws std::invalid_argument unless at least `block` keys can leave a full cache and the rest is
 // sound.
 void require_valid(const ExactKeys& exact);

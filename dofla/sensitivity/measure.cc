@@ -162,7 +162,8 @@ Tensor windows_of_recall(const WindowSet& text, const SensitivityTable& table, i
 std::vector<int64_t> key_ladder_around(int64_t keys, const ExactKeys& kind, int64_t length) {
   std::vector<int64_t> ladder;
   for (const int64_t K : {keys / 4, keys / 2, keys, 2 * keys, 4 * keys})
-    if (const int64_t rung = std::clamp(K, least_keys(kind), length - 1);
+    if (const int64_t rung =
+            std::clamp(K, least_keys(kind), std::min(length - 1, kMostPlannedKeys));
         ladder.empty() || rung > ladder.back())
       ladder.push_back(rung);
   return ladder;

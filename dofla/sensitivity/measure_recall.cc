@@ -38,14 +38,17 @@ class Search {
       if (rest_.size() > order_.steps.size())
         settle(look(std::max(2 * order_.steps.size(), kFewestLooks)));
     }
-    settle(0);  // with all keys the model is the teacher
+    // With all keys the model is the teacher.
+    settle(windows_.size(1) > kMostPlannedKeys ? look(0) : 0);
     return std::move(order_);
   }
 
  private:
-  // So many that none ever leaves: numbers of a layer differ by multiples of the block.
+  // So many that none ever leaves, of a long window as many as can be planned: numbers of a layer
+  // differ by multiples of the block.
   void give_all_keys(const RecallOrder::Step& step, ExactKeys& exact) const {
-    const int64_t lacking = std::max<int64_t>(0, windows_.size(1) - step.keys);
+    const int64_t most = std::min(windows_.size(1), kMostPlannedKeys);
+    const int64_t lacking = std::max<int64_t>(0, most - step.keys);
     const int64_t all = step.keys + (lacking + exact.block - 1) / exact.block * exact.block;
     if (exact.head_keys.empty())
       exact.head_keys.assign(static_cast<size_t>(teacher_.config().kv_heads), exact.keys);

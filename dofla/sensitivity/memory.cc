@@ -147,7 +147,7 @@ UnitBytes unit_bytes(const SensitivityTable& table) {
 }
 
 int64_t most_keys(const SensitivityTable& table) {
-  return table.length - table.exact.block;
+  return std::min(table.length - table.exact.block, kMostPlannedKeys);
 }
 
 int64_t keys_that_fit(const SensitivityTable& table, int64_t memory, int64_t features) {

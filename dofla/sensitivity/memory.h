@@ -14,8 +14,8 @@ struct UnitBytes {
 };
 UnitBytes unit_bytes(const SensitivityTable& table);
 
-// The most keys of a layer: a block still leaves a window, so that features have something to
-// learn.
+// The most keys of a layer: at most kMostPlannedKeys, and a block still leaves a window, so that
+// features have something to learn.
 int64_t most_keys(const SensitivityTable& table);
 
 // The keys of a key head, if all layers have as many and so many features a head: at least the

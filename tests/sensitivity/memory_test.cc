@@ -193,6 +193,13 @@ TEST(AllocateMemory, NoHeadHasLessThanAQuarterOfAnEqualShare) {
   }
 }
 
+TEST(AllocateMemory, NoHeadHasMoreThanCanBePlanned) {
+  SensitivityTable table = test::small_hybrid_sensitivity();
+  table.length = 10'000;
+  for (const ExactKeys& exact : by_layer(table, 1'000'000'000).exact)
+    EXPECT_EQ(exact.keys, kMostPlannedKeys);
+}
+
 // Two heads of a layer: ordinary text needs the keys of the first, repeated text those of the
 // other.
 TEST(AllocateMemory, RecallGoesToTheHeadThatLooksFarBack) {
