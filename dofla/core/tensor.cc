@@ -6,25 +6,21 @@
 #include <new>
 
 #include <fmt/ranges.h>
-#include <sys/mman.h>
+
+#include "dofla/core/host_memory.h"
 
 namespace dofla {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kMapFrom = size_t{1} << 20;
+// From here on the heap, too, would take pages from the system and give them back.
+constexpr size_t kLarge = size_t{1} << 17;
 
-// Large tensors come from the system and go back to it at once: a heap that has to find room for
-// activations of many sizes ends up holding twice what is in use.
 std::shared_ptr<void> allocate(int64_t bytes) {
   const size_t size = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
   std::shared_ptr<void> memory;
-  if (size >= kMapFrom) {
-    void* mapped =
-        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    ::madvise(mapped, size, MADV_HUGEPAGE);
-    memory.reset(mapped, [size](void* p) { ::munmap(p, size); });
+  if (size >= kLarge) {
+    memory = HostMemory::of_process().allocate(size);
   } else {
     memory.reset(std::aligned_alloc(kAlignment, size), std::free);
     if (memory == nullptr) throw std::bad_alloc();
