@@ -78,6 +78,45 @@ TableCell published_cell(const std::optional<double>& loss) {
   return cell;
 }
 
+// A student's loss less that of the student of the same seed that has equally many features in
+// every head.
+std::vector<double> less_fix(const Study& study, const RunFolder& folder, Student student) {
+  std::vector<double> differences;
+  for (const uint64_t seed : study.suite.seeds) {
+    student.seed = seed;
+    Student fix = student;
+    fix.strategy = PlanStrategy::kFix;
+    const auto loss = [&](const Student& of) {
+      return if_recorded([&] { return read_student_result(folder, of).student_loss; });
+    };
+    if (const auto one = loss(student), other = loss(fix); one && other)
+      differences.push_back(*one - *other);
+  }
+  return differences;
+}
+
+TableCell difference_cell(double difference) {
+  return {.text = fmt::format("{}{:.3f}", difference < 0 ? "−" : "+", std::abs(difference)),
+          .aside = {}};
+}
+
+// "−0.104 ± 0.006 (ahead in 3 of 3)"
+TableCell paired_cell(const std::vector<double>& differences) {
+  const auto mean = mean_spread(differences);
+  if (!mean) return dash();
+  TableCell cell = difference_cell(mean->mean);
+  if (mean->spread > 0) cell.aside = fmt::format("± {:.3f} ", mean->spread);
+  const auto ahead = std::ranges::count_if(differences, [](double d) { return d < 0; });
+  cell.aside += fmt::format("(ahead in {} of {})", ahead, differences.size());
+  return cell;
+}
+
+TableCell published_difference(PlanStrategy strategy, LossKind loss) {
+  const auto own = published::next_token_loss(strategy, loss);
+  const auto fix = published::next_token_loss(PlanStrategy::kFix, loss);
+  return own && fix ? difference_cell(*own - *fix) : dash();
+}
+
 std::string judged_by(const Study& study) {
   return fmt::format("{} held-out windows of {} tokens", study.text.held_out.size(),
                      study.text.train.length());
@@ -112,6 +151,29 @@ ResultTable loss_table(const Study& study, const RunFolder& folder, int64_t cost
       "closed, (Performer − student) / (Performer − teacher). The paper's are of GPT-2 on its own "
       "text (its Table 7), at cost 64 after one pass over a tenth of Wikipedia.",
       judged_by(study), suite.steps, suite.batch, mean_over_seeds_phrase(suite)));
+  return table;
+}
+
+ResultTable paired_table(const Study& study, const RunFolder& folder, int64_t cost) {
+  ResultTable table = {
+      .title = fmt::format("Loss less that of Fix with the same seed, at cost {}", cost),
+      .label_names = {"strategy"},
+      .columns = {},
+      .rows = {},
+      .notes = {"Nats a token, negative where the strategy is better, with the number of seeds in "
+                "which it is."}};
+  for (const LossKind loss : study.suite.losses)
+    table.columns.push_back({std::string(name(loss)), study.teacher_name});
+  for (const LossKind loss : kPublishedLosses)
+    table.columns.push_back({std::string(name(loss)), kPaper});
+  for (const PlanStrategy strategy : study.suite.strategies) {
+    if (strategy == PlanStrategy::kFix) continue;
+    TableRow& row = table.rows.emplace_back(TableRow{{title_of(strategy)}, {}});
+    for (const LossKind loss : study.suite.losses)
+      row.cells.push_back(paired_cell(less_fix(study, folder, student_of(cost, strategy, loss))));
+    for (const LossKind loss : kPublishedLosses)
+      row.cells.push_back(published_difference(strategy, loss));
+  }
   return table;
 }
 

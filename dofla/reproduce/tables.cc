@@ -1,5 +1,7 @@
 #include "dofla/reproduce/tables.h"
 
+#include <algorithm>
+
 #include <fmt/ranges.h>
 
 #include "dofla/core/version.h"
@@ -19,6 +21,12 @@ ResultTable failure_table(const std::vector<RunRecord>& failed) {
   return table;
 }
 
+// Whether there is anything to compare seed by seed.
+bool has_pairs(const Suite& suite) {
+  const auto fix = std::ranges::find(suite.strategies, PlanStrategy::kFix);
+  return fix != suite.strategies.end() && suite.strategies.size() > 1 && !suite.losses.empty();
+}
+
 std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
   const Suite& suite = study.suite;
   std::vector<std::string> data;
@@ -29,6 +37,8 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
                                study.text.train.length(), study.text.held_out.size())},
           {"costs", fmt::format("{}", fmt::join(suite.costs, ", "))},
           {"seeds", fmt::format("{}", fmt::join(suite.seeds, ", "))},
+          {"features",
+           fmt::format("{}, {} coordinates", name(suite.features), name(suite.coordinates))},
           {"training", fmt::format("{} steps of {} windows, features started by {}, {} pairs",
                                    suite.steps, suite.batch, name(suite.init),
                                    suite.mask == PairMask::kFull ? "all" : "causal")},
@@ -59,6 +69,7 @@ TablesPage make_tables(const Study& study, const RunFolder& folder,
   if (!suite.strategies.empty()) for_every_cost(dimension_table);
   page.tables.push_back(head_table(study, folder));
   if (!suite.strategies.empty() && !suite.losses.empty()) for_every_cost(loss_table);
+  if (has_pairs(suite)) for_every_cost(paired_table);
   for_every_cost(baseline_table);
   if (suite.equal_time) for_every_cost(equal_time_table);
   if (suite.tasks && !suite.tasks->data.empty())

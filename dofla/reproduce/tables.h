@@ -15,6 +15,8 @@ TablesPage make_tables(const Study& study, const RunFolder& folder,
 ResultTable dimension_table(const Study& study, const RunFolder& folder, int64_t cost);
 ResultTable head_table(const Study& study, const RunFolder& folder);
 ResultTable loss_table(const Study& study, const RunFolder& folder, int64_t cost);
+// Strategies beside Fix, seed by seed.
+ResultTable paired_table(const Study& study, const RunFolder& folder, int64_t cost);
 ResultTable baseline_table(const Study& study, const RunFolder& folder, int64_t cost);
 ResultTable equal_time_table(const Study& study, const RunFolder& folder, int64_t cost);
 ResultTable task_table(const Study& study, const RunFolder& folder, int64_t cost, bool finetuned);
