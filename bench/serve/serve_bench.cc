@@ -103,7 +103,11 @@ class Streams {
       return true;
     };
     request.on_end = [this](EndReason reason, const Usage&) {
-      if (reason == EndReason::kContextFull) start();
+      if (reason != EndReason::kContextFull) return;
+      try {
+        start();
+      } catch (const Error&) {  // the engine takes no more: the measurement is over
+      }
     };
     request.on_error = [](const std::exception_ptr& error) { std::rethrow_exception(error); };
     engine_.submit(std::move(request));

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "dofla/ops/cpu/vector_rows.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target.h: it is compiled for the target chosen there.
+#include "dofla/ops/cpu/lane_sums-inl.h"
 #include "dofla/ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -103,6 +104,21 @@ void AddMatrixVector(const float* a, const float* x, float c, int64_t rows, int6
                      float* y) {
   const Vector zero = hn::Zero(Floats());
   int64_t r = 0;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  // Sixteen rows, where they fill the vectors: summing their lanes takes little more than of one.
+  for (; count % lanes() == 0 && r + 16 <= rows; r += 16) {
+    Vector sums[4][4];
+    for (int64_t j = 0; j < 16; ++j) sums[j % 4][j / 4] = zero;
+    for (int64_t i = 0; i < count; i += lanes()) {
+      const Vector v = load(x + i);
+      for (int64_t j = 0; j < 16; ++j)
+        sums[j % 4][j / 4] = add_dot(sums[j % 4][j / 4], v, load(a + (r + j) * count + i));
+    }
+    float total[16];
+    sum_lanes_of_sixteen(sums, total);
+    for (int64_t j = 0; j < 16; ++j) y[r + j] += c * total[j];
+  }
+#endif
   for (; r + 4 <= rows; r += 4) {  // four rows share the loads of x
     const float* row = a + r * count;
     Vector sums[4] = {zero, zero, zero, zero};
