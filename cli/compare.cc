@@ -62,12 +62,12 @@ void print_student(const StudentFidelity& student) {
   }
 }
 
-void run(const CompareArguments& options) {
+void run(const CompareArguments& options, const Group& group) {
   require_different(options);
   options.texts.check();
-  if (!options.out.empty()) prepare_place(options.out);
-  if (!options.markdown.empty()) prepare_place(options.markdown);
-  const Device device = options.device.get();
+  if (!options.out.empty() && group.is_first()) prepare_place(options.out);
+  if (!options.markdown.empty() && group.is_first()) prepare_place(options.markdown);
+  const Device device = options.device.get(group);
   const Checkpoint teacher(options.teacher);
   std::vector<std::unique_ptr<Checkpoint>> folders;
   std::vector<const Checkpoint*> students, models = {&teacher};
@@ -86,8 +86,9 @@ void run(const CompareArguments& options) {
           return read_running_text(teacher, {.files = {options.texts.first_file()}}, most_tokens);
         },
         options.suite, input.left_out);
-    report = compare_models(teacher, students, input, options.suite, device, bar.progress());
+    report = compare_models(teacher, students, input, options.suite, device, bar.progress(), group);
   }
+  if (!group.is_first()) return;
   const FidelityAbout about = {.command = command_line(), .version = std::string(version())};
   if (!options.out.empty()) write_whole(options.out, render_fidelity_page(report, about));
   if (!options.markdown.empty()) write_whole(options.markdown, fidelity_markdown(report, about));
@@ -147,7 +148,7 @@ Command add_compare(CLI::App& program) {
       "\"cost\",\n"
       "   \"abilities\", \"agreement\", \"worst\"}], \"yardsticks\", ...}; bytes are of a sequence "
       "as long as the context");
-  return {app, [options] { run(*options); }};
+  return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 
 }  // namespace dofla::cli

@@ -100,20 +100,17 @@ void run_alone(const EvaluateArguments& options, const std::optional<ExactKeys>&
 }
 
 void run(const EvaluateArguments& options, const Group& group) {
-  if (!group.alone() &&
-      (options.tasks.given() || options.last_words.given() || options.recall.given()))
-    throw UsageError(
-        fmt::format("questions are answered by one process, and {} were started: leave mpirun out",
-                    group.size()));
   if (options.tasks.given())
-    return options.tasks.run(options.model.folder(), options.device.get(), options.json);
+    return options.tasks.run(options.model.folder(), options.device.get(group), options.json,
+                             group);
   if (options.last_words.given())
-    return options.last_words.run(options.model.folder(), options.device.get(), options.json);
+    return options.last_words.run(options.model.folder(), options.device.get(group), options.json,
+                                  group);
   const std::optional<ExactKeys> exact = options.exact.value();
   if (exact) from_arguments([&] { return (require_valid(*exact), true); });
   if (options.recall.given())
-    return options.recall.run(options.model.folder(), options.teacher, exact, options.device.get(),
-                              options.text, options.json);
+    return options.recall.run(options.model.folder(), options.teacher, exact,
+                              options.device.get(group), options.text, options.json, group);
   options.teacher.empty() ? run_alone(options, exact, group) : run_beside_teacher(options, group);
 }
 

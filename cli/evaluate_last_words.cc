@@ -18,12 +18,14 @@ void LastWordsArgument::add(CLI::App& app) {
     words->excludes(app.get_option(other));
 }
 
-void LastWordsArgument::run(const fs::path& model_folder, const Device& device, bool json) const {
+void LastWordsArgument::run(const fs::path& model_folder, const Device& device, bool json,
+                            const Group& group) const {
   LastWords result;
   {
     ProgressBar bar;
-    result = evaluate_last_words(model_folder, file_, device, bar.progress());
+    result = evaluate_last_words(model_folder, file_, device, bar.progress(), group);
   }
+  if (!group.is_first()) return;
   remark_on_truncated("last words", result.truncated, Checkpoint(model_folder).config().context);
   if (json) return print_json(to_json(result));
   print(

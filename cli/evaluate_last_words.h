@@ -7,6 +7,7 @@
 
 #include "dofla/core/device.h"
 #include "dofla/core/file.h"
+#include "dofla/distributed/group.h"
 
 namespace dofla::cli {
 
@@ -14,7 +15,7 @@ class LastWordsArgument {
  public:
   void add(CLI::App& app);  // after the options of text, tasks and recall, which this excludes
   bool given() const { return !file_.empty(); }
-  void run(const fs::path& model_folder, const Device& device, bool json) const;
+  void run(const fs::path& model_folder, const Device& device, bool json, const Group& group) const;
 
  private:
   std::string file_;

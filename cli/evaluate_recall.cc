@@ -145,7 +145,7 @@ void RecallArguments::add(CLI::App& app) {
 
 void RecallArguments::run(const fs::path& model_folder, const std::string& teacher_folder,
                           const std::optional<ExactKeys>& exact, const Device& device,
-                          const TextArguments& text, bool json) const {
+                          const TextArguments& text, bool json, const Group& group) const {
   RecallOptions asked = options_;
   asked.exact = exact;
   const Checkpoint checkpoint(model_folder);
@@ -156,8 +156,9 @@ void RecallArguments::run(const fs::path& model_folder, const std::string& teach
   {
     ProgressBar bar;
     found = evaluate_recall(checkpoint, teacher ? &*teacher : nullptr, running_text, asked, device,
-                            bar.progress());
+                            bar.progress(), group);
   }
+  if (!group.is_first()) return;
   if (found.teacher)
     remark_on_missing("teacher's ", found.distances, *found.teacher, found.teacher_most_tokens);
   remark_on_missing("", found.distances, found.report, found.most_tokens);

@@ -19,7 +19,7 @@ class RecallArguments {
   // keys.
   void run(const fs::path& model_folder, const std::string& teacher_folder,
            const std::optional<ExactKeys>& exact, const Device& device, const TextArguments& text,
-           bool json) const;
+           bool json, const Group& group) const;
 
  private:
   bool given_ = false;

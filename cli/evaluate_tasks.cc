@@ -68,12 +68,14 @@ void TaskArguments::add(CLI::App& app) {
       ->needs(task);
 }
 
-void TaskArguments::run(const fs::path& model_folder, const Device& device, bool json) const {
+void TaskArguments::run(const fs::path& model_folder, const Device& device, bool json,
+                        const Group& group) const {
   TaskEvaluations found;
   {
     ProgressBar bar;
-    found = evaluate_tasks(model_folder, selection_, device, bar.progress());
+    found = evaluate_tasks(model_folder, selection_, device, bar.progress(), group);
   }
+  if (!group.is_first()) return;
   const int64_t context = Checkpoint(model_folder).config().context;
   for (const TaskEvaluation& entry : found.tasks)
     if (entry.lettered)

@@ -14,7 +14,7 @@ class TaskArguments {
  public:
   void add(CLI::App& app);  // after the options that go with text, which these exclude
   bool given() const { return !selection_.names.empty(); }
-  void run(const fs::path& model_folder, const Device& device, bool json) const;
+  void run(const fs::path& model_folder, const Device& device, bool json, const Group& group) const;
 
  private:
   TaskSelection selection_;

@@ -21,11 +21,11 @@ struct Answered {
 
 // Of candidates that are letters, the likeliest; of equal ones the first.
 Answered likeliest_letters(const Transformer& model, const std::vector<Question>& asked,
-                           const Encode& encode, const Progress& progress) {
+                           const Encode& encode, const Progress& progress, const Group& group) {
   const std::vector<EncodedQuestion> questions = encode_questions(asked, encode, model.config());
   Answered result;
   for (const EncodedQuestion& question : questions) result.truncated += question.truncated;
-  for (const std::vector<double>& scores : score_questions(model, questions, progress)) {
+  for (const std::vector<double>& scores : score_questions(model, questions, progress, group)) {
     const auto best = std::ranges::max_element(scores);
     const bool finite = std::ranges::all_of(scores, [](double x) { return std::isfinite(x); });
     result.letters.push_back(finite ? std::optional(static_cast<size_t>(best - scores.begin()))
@@ -36,7 +36,7 @@ Answered likeliest_letters(const Transformer& model, const std::vector<Question>
 
 Answered written_letters(const Transformer& model, const Tokenizer& tokenizer,
                          const std::vector<Question>& asked, const Encode& encode,
-                         const Progress& progress) {
+                         const Progress& progress, const Group& group) {
   // The last token of an answer need not be read.
   const int64_t most = model.config().context + 1 - kLetterTokens;
   if (most < 1)
@@ -51,7 +51,8 @@ Answered written_letters(const Transformer& model, const Tokenizer& tokenizer,
     prompt.erase(prompt.begin(), prompt.begin() + surplus);
     ++result.truncated;
   }
-  const std::vector<TokenIds> drawn = generate_greedily(model, prompts, kLetterTokens, progress);
+  const std::vector<TokenIds> drawn =
+      generate_greedily(model, prompts, kLetterTokens, progress, group);
   for (size_t i = 0; i < asked.size(); ++i)
     result.letters.push_back(letter_in(tokenizer.decode(drawn[i]), asked[i].candidates()));
   return result;
@@ -112,7 +113,7 @@ LetteredResult count_letters(const std::vector<Question>& questions,
 
 LetteredResult evaluate_letters(const Transformer& model, const Tokenizer& tokenizer,
                                 const std::vector<Question>& questions, AnswerBy by,
-                                const Progress& progress) {
+                                const Progress& progress, const Group& group) {
   std::vector<Question> asked;
   for (const Question& question : questions)
     for (size_t turn = 0; turn < std::max<size_t>(question.options.size(), 1); ++turn)
@@ -120,8 +121,8 @@ LetteredResult evaluate_letters(const Transformer& model, const Tokenizer& token
   require(!asked.empty(), "evaluate_letters: no question given");
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   const Answered answered = by == AnswerBy::kLikelihood
-                                ? likeliest_letters(model, asked, encode, progress)
-                                : written_letters(model, tokenizer, asked, encode, progress);
+                                ? likeliest_letters(model, asked, encode, progress, group)
+                                : written_letters(model, tokenizer, asked, encode, progress, group);
   std::vector<Letters> letters;
   auto next = answered.letters.begin();
   for (const Question& question : questions) {

@@ -11,6 +11,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/data/tasks/task.h"
 #include "dofla/data/tasks/task_result.h"
+#include "dofla/distributed/group.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {
@@ -48,9 +49,9 @@ using Letters = std::vector<std::optional<size_t>>;
 LetteredResult count_letters(const std::vector<Question>& questions,
                              const std::vector<Letters>& letters);
 
-// Throws Error, naming what to do, if a question has no options to put behind letters.
+// Throws Error, naming what to do, if a question has no options to put behind letters. All ranks.
 LetteredResult evaluate_letters(const Transformer& model, const Tokenizer& tokenizer,
                                 const std::vector<Question>& questions, AnswerBy by,
-                                const Progress& progress = {});
+                                const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

@@ -6,6 +6,7 @@
 #include "dofla/core/progress.h"
 #include "dofla/data/tasks/candidate.h"
 #include "dofla/data/tasks/task_result.h"
+#include "dofla/distributed/group.h"
 #include "dofla/model/transformer.h"
 
 namespace dofla {
@@ -19,8 +20,8 @@ struct LastWords {
 };
 
 // Questions of one candidate, which are read many at a time. Throws NotFinite (model/finite.h) if a
-// loss is not finite.
+// loss is not finite. All ranks.
 LastWords evaluate_last_words(const Transformer& model, const std::vector<EncodedQuestion>& texts,
-                              const Progress& progress = {});
+                              const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

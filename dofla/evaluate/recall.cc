@@ -18,10 +18,11 @@ constexpr uint64_t kRandomSequences = 4;  // that are read twice, at each distan
 
 std::vector<RecallAnswer> ask(const Transformer& model, const Tokenizer& tokenizer,
                               const std::vector<RecallQuestion>& questions,
-                              const Progress& progress) {
+                              const Progress& progress, const Group& group) {
   std::vector<TokenIds> prompts;
   for (const RecallQuestion& question : questions) prompts.push_back(question.prompt);
-  const std::vector<TokenIds> drawn = generate_greedily(model, prompts, kAnswerTokens, progress);
+  const std::vector<TokenIds> drawn =
+      generate_greedily(model, prompts, kAnswerTokens, progress, group);
   std::vector<RecallAnswer> answers;
   for (size_t i = 0; i < questions.size(); ++i)
     answers.push_back(judge_answer(tokenizer.decode(drawn[i]), questions[i].facts));
@@ -69,14 +70,14 @@ int64_t longest_recall(const Transformer& model, const std::vector<int64_t>& dis
 
 RecallResult measure_recall(const Transformer& model, const Tokenizer& tokenizer,
                             const RecallPrompts& prompts, int64_t distance,
-                            const Progress& progress) {
+                            const Progress& progress, const Group& group) {
   std::vector<RecallQuestion> questions;
   for (int64_t i = 0; i < prompts.questions(); ++i)
     questions.push_back(prompts.question(i, distance));
   RecallResult result = {.distance = distance,
                          .questions = prompts.questions(),
                          .chance = 1.0 / RecallPrompts::kFacts};
-  for (const RecallAnswer answer : ask(model, tokenizer, questions, progress)) {
+  for (const RecallAnswer answer : ask(model, tokenizer, questions, progress, group)) {
     result.exact += answer == RecallAnswer::kExact;
     result.confused += answer == RecallAnswer::kConfused;
   }
@@ -85,7 +86,7 @@ RecallResult measure_recall(const Transformer& model, const Tokenizer& tokenizer
 
 NeedleResult measure_needle(const Transformer& model, const Tokenizer& tokenizer,
                             const RecallPrompts& prompts, int64_t length, double depth,
-                            const Progress& progress) {
+                            const Progress& progress, const Group& group) {
   std::vector<RecallQuestion> questions;
   for (int64_t i = 0; i < prompts.questions(); ++i)
     questions.push_back(prompts.needle(i, length, depth));
@@ -93,7 +94,7 @@ NeedleResult measure_needle(const Transformer& model, const Tokenizer& tokenizer
                          .depth = depth,
                          .questions = prompts.questions(),
                          .chance = 1.0 / RecallPrompts::kNumbers};
-  for (const RecallAnswer answer : ask(model, tokenizer, questions, progress))
+  for (const RecallAnswer answer : ask(model, tokenizer, questions, progress, group))
     result.exact += answer == RecallAnswer::kExact;
   return result;
 }
@@ -113,10 +114,12 @@ TokenIds repeated_tokens(const Tokenizer& tokenizer, int64_t vocabulary, int64_t
 }
 
 InductionResult measure_induction(const Transformer& model, const std::vector<TokenIds>& sequences,
-                                  int64_t distance) {
+                                  int64_t distance, const Group& group) {
   require(!sequences.empty() && distance > 0, "induction: nothing to predict");
-  int64_t right = 0;
-  for (const TokenIds& sequence : sequences) {
+  const Share own = group.share(std::ssize(sequences));
+  double right = 0;
+  for (int64_t i = own.begin; i < own.end; ++i) {
+    const TokenIds& sequence = sequences[static_cast<size_t>(i)];
     require(std::ssize(sequence) > distance, "induction: a sequence of {} tokens for {}",
             sequence.size(), distance);
     const Tensor ids = to_tensor({sequence.begin(), sequence.end() - 1});
@@ -124,32 +127,34 @@ InductionResult measure_induction(const Transformer& model, const std::vector<To
     const Tensor hidden = model.forward(ids).reshape({tokens, model.config().width});
     const TokenIds likeliest =
         likeliest_tokens(model, hidden.slice(tokens - distance, tokens), ids);
-    right += std::inner_product(likeliest.begin(), likeliest.end(), sequence.end() - distance,
-                                int64_t{0}, std::plus<>(), std::equal_to<>());
+    right += std::inner_product(likeliest.begin(), likeliest.end(), sequence.end() - distance, 0.0,
+                                std::plus<>(), std::equal_to<>());
   }
+  group.sum(std::span(&right, 1));
   const int64_t predicted = std::ssize(sequences) * distance;
   return {.distance = distance,
-          .accuracy = static_cast<double>(right) / static_cast<double>(predicted),
+          .accuracy = right / static_cast<double>(predicted),
           .chance = 1 / static_cast<double>(model.config().vocabulary)};
 }
 
 RecallReport evaluate_recall(const Transformer& model, const Tokenizer& tokenizer,
                              const RecallPrompts& prompts, const std::vector<int64_t>& distances,
-                             const std::vector<double>& depths, const Progress& progress) {
+                             const std::vector<double>& depths, const Progress& progress,
+                             const Group& group) {
   RecallReport result;
   for (const int64_t distance : distances) {
     if (distance <= prompts.longest_distance() && recall_fits(model, distance)) {
-      result.recall.push_back(measure_recall(model, tokenizer, prompts, distance, progress));
+      result.recall.push_back(measure_recall(model, tokenizer, prompts, distance, progress, group));
       for (const double depth : depths)
-        result.needle.push_back(measure_needle(model, tokenizer, prompts,
-                                               RecallPrompts::tokens(distance), depth, progress));
+        result.needle.push_back(measure_needle(
+            model, tokenizer, prompts, RecallPrompts::tokens(distance), depth, progress, group));
     }
     if (!induction_fits(model, tokenizer, distance)) continue;
     std::vector<TokenIds> sequences;
     for (uint64_t i = 0; i < kRandomSequences; ++i)
       sequences.push_back(
           repeated_tokens(tokenizer, model.config().vocabulary, distance, prompts.seed(), i));
-    result.induction.push_back(measure_induction(model, sequences, distance));
+    result.induction.push_back(measure_induction(model, sequences, distance, group));
   }
   return result;
 }

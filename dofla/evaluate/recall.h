@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dofla/core/progress.h"
+#include "dofla/distributed/group.h"
 #include "dofla/evaluate/recall_prompts.h"
 #include "dofla/model/transformer.h"
 
@@ -53,12 +54,13 @@ bool induction_fits(const Transformer& model, const Tokenizer& tokenizer, int64_
 // The longest of these distances at which a prompt fits. Throws Error if there is none.
 int64_t longest_recall(const Transformer& model, const std::vector<int64_t>& distances);
 
+// Of all three ranks share the prompts or sequences, and all have the result.
 RecallResult measure_recall(const Transformer& model, const Tokenizer& tokenizer,
                             const RecallPrompts& prompts, int64_t distance,
-                            const Progress& progress = {});
+                            const Progress& progress = {}, const Group& group = {});
 NeedleResult measure_needle(const Transformer& model, const Tokenizer& tokenizer,
                             const RecallPrompts& prompts, int64_t length, double depth,
-                            const Progress& progress = {});
+                            const Progress& progress = {}, const Group& group = {});
 
 // `distance` random tokens twice, after what the tokenizer begins a text with. No special tokens.
 TokenIds repeated_tokens(const Tokenizer& tokenizer, int64_t vocabulary, int64_t distance,
@@ -67,13 +69,14 @@ TokenIds repeated_tokens(const Tokenizer& tokenizer, int64_t vocabulary, int64_t
 // The likeliest next token against the one that stands there, for the last `distance` tokens of
 // every sequence.
 InductionResult measure_induction(const Transformer& model, const std::vector<TokenIds>& sequences,
-                                  int64_t distance);
+                                  int64_t distance, const Group& group = {});
 
 // All at every distance that fits, recall up to the longest one of the prompts, and needles at
 // every depth in prompts as long as those of recall. The tokenizer is the model's. The same prompts
-// may be put to several models.
+// may be put to several models. All ranks.
 RecallReport evaluate_recall(const Transformer& model, const Tokenizer& tokenizer,
                              const RecallPrompts& prompts, const std::vector<int64_t>& distances,
-                             const std::vector<double>& depths = {}, const Progress& progress = {});
+                             const std::vector<double>& depths = {}, const Progress& progress = {},
+                             const Group& group = {});
 
 }  // namespace dofla

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "dofla/core/error.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/model/finite.h"
 #include "dofla/ops/cross_entropy.h"
 #include "dofla/ops/embedding.h"
@@ -139,33 +140,39 @@ std::vector<std::vector<double>> score_candidates(const Transformer& model, Ques
 
 std::vector<std::vector<double>> score_questions(const Transformer& model,
                                                  const std::vector<EncodedQuestion>& questions,
-                                                 const Progress& progress) {
+                                                 const Progress& progress, const Group& group) {
   const int64_t total = std::ssize(questions);
+  require_same_questions(group, questions);
+  const Share own = group.share(total);
+  const Progress pace = at_own_pace(group, progress);
   std::vector<std::vector<double>> scores(questions.size());
-  report(progress, {"evaluate", 0, total, "questions"});
-  if (!model.device().is_cuda()) {
-    for (size_t i = 0; i < questions.size(); ++i) {
-      scores[i] = score_candidates(model, questions[i]);
-      report(progress, {"evaluate", static_cast<int64_t>(i) + 1, total, "questions"});
-    }
-    return scores;
-  }
-  std::vector<const EncodedQuestion*> all(questions.size());
-  std::ranges::transform(questions, all.begin(), [](const auto& question) { return &question; });
+  report(pace, {"evaluate", 0, total, "questions"});
+  std::vector<const EncodedQuestion*> all;
+  for (int64_t i = own.begin; i < own.end; ++i) all.push_back(&questions[static_cast<size_t>(i)]);
+  std::vector<std::vector<const EncodedQuestion*>> batches;
+  if (model.device().is_cuda())
+    batches = question_batches(all, kGpuTokens);
+  else
+    for (const EncodedQuestion* question : all) batches.push_back({question});
+  const auto scores_of = [&](Questions batch) -> std::vector<std::vector<double>> {
+    if (model.device().is_cuda()) return score_candidates(model, batch);
+    return {score_candidates(model, *batch.front())};
+  };
   int64_t done = 0;
-  for (const auto& batch : question_batches(all, kGpuTokens)) {
-    std::vector<std::vector<double>> of_batch = score_candidates(model, batch);
+  for (const auto& batch : batches) {
+    std::vector<std::vector<double>> of_batch = scores_of(batch);
     for (size_t i = 0; i < batch.size(); ++i)
       scores[static_cast<size_t>(batch[i] - questions.data())] = std::move(of_batch[i]);
-    report(progress, {"evaluate", done += std::ssize(batch), total, "questions"});
+    report(pace, {"evaluate", done += std::ssize(batch), total, "questions"});
   }
+  gather_rows(group, scores);
   return scores;
 }
 
 TaskResult evaluate_task(const Transformer& model, const std::vector<EncodedQuestion>& questions,
-                         const Progress& progress) {
+                         const Progress& progress, const Group& group) {
   require(!questions.empty(), "evaluate_task: no question given");
-  std::vector<std::vector<double>> scores = score_questions(model, questions, progress);
+  std::vector<std::vector<double>> scores = score_questions(model, questions, progress, group);
   TaskResult result = {.questions = std::ssize(questions)};
   std::vector<double> right(questions.size()), right_norm(questions.size());
   for (size_t q = 0; q < questions.size(); ++q) {

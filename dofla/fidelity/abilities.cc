@@ -13,19 +13,19 @@ namespace dofla {
 namespace {
 
 TaskAbility answer(const Transformer& model, const Tokenizer& tokenizer, const Encode& encode,
-                   const TaskQuestions& task, const Progress& progress) {
+                   const TaskQuestions& task, const Progress& progress, const Group& group) {
   TaskAbility ability = {.task = task.task};
   for (const Question& question : task.questions)
     ability.chance += 1 / static_cast<double>(question.candidates() * task.questions.size());
-  ability.result =
-      evaluate_task(model, encode_questions(task.questions, encode, model.config()), progress);
+  ability.result = evaluate_task(model, encode_questions(task.questions, encode, model.config()),
+                                 progress, group);
   const bool lettered = std::ranges::all_of(
       task.questions, [](const Question& question) { return question.options.size() > 1; });
   if (lettered) {
     ability.by_letter =
-        evaluate_letters(model, tokenizer, task.questions, AnswerBy::kLikelihood, progress);
+        evaluate_letters(model, tokenizer, task.questions, AnswerBy::kLikelihood, progress, group);
     ability.generated =
-        evaluate_letters(model, tokenizer, task.questions, AnswerBy::kGeneration, progress);
+        evaluate_letters(model, tokenizer, task.questions, AnswerBy::kGeneration, progress, group);
   }
   return ability;
 }
@@ -116,20 +116,21 @@ void add_recall(const RecallReport& student, const RecallReport& teacher,
 }  // namespace
 
 Abilities measure_abilities(const Transformer& model, const Tokenizer& tokenizer,
-                            const AbilityQuestions& questions, const Progress& progress) {
+                            const AbilityQuestions& questions, const Progress& progress,
+                            const Group& group) {
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   Abilities abilities;
   if (questions.recall)
     abilities.recall = evaluate_recall(model, tokenizer, *questions.recall, questions.distances,
-                                       questions.depths, progress);
+                                       questions.depths, progress, group);
   if (!questions.last_words.empty())
     abilities.last_words = evaluate_last_words(
-        model, encode_questions(questions.last_words, encode, model.config()), progress);
+        model, encode_questions(questions.last_words, encode, model.config()), progress, group);
   for (const TaskQuestions& task : questions.tasks)
-    abilities.tasks.push_back(answer(model, tokenizer, encode, task, progress));
+    abilities.tasks.push_back(answer(model, tokenizer, encode, task, progress, group));
   if (!questions.prompts.empty())
     abilities.continuations =
-        generate_greedily(model, questions.prompts, questions.continuation, progress);
+        generate_greedily(model, questions.prompts, questions.continuation, progress, group);
   return abilities;
 }
 

@@ -45,8 +45,10 @@ struct Abilities {
   std::vector<TokenIds> continuations = {};
 };
 
+// All ranks.
 Abilities measure_abilities(const Transformer& model, const Tokenizer& tokenizer,
-                            const AbilityQuestions& questions, const Progress& progress = {});
+                            const AbilityQuestions& questions, const Progress& progress = {},
+                            const Group& group = {});
 
 // What a student's abilities say beside its teacher's.
 std::vector<Finding> ability_findings(const Abilities& student, const Abilities& teacher);

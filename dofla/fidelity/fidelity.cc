@@ -32,7 +32,7 @@ std::string kind_of(const FeatureSet& features) {
 // The controls on the first windows of a text, beside the student on these.
 TextControls measure_controls(const ModelToCompare& teacher, const ModelToCompare& student,
                               const TextToCompare& text, const Compared& compared,
-                              int64_t most_windows, const Progress& progress) {
+                              int64_t most_windows, const Progress& progress, const Group& group) {
   const auto count = std::min(static_cast<size_t>(most_windows), text.windows.size());
   const std::vector<TokenIds> windows(text.windows.begin(),
                                       text.windows.begin() + static_cast<std::ptrdiff_t>(count));
@@ -42,7 +42,7 @@ TextControls measure_controls(const ModelToCompare& teacher, const ModelToCompar
                          .teacher_loss = here.teacher_loss};
   if (!student.features.layers.empty())
     result.controls = evaluate_controls(*student.model, *teacher.model, student.features,
-                                        each_of(windows), here.tokens, progress);
+                                        each_of(windows), here.tokens, progress, group);
   return result;
 }
 
@@ -113,8 +113,8 @@ Yardstick summed_up(const ModelToCompare& yardstick, const std::vector<Compared>
 }
 
 // Students and yardsticks on every text: by model, then by text.
-std::vector<std::vector<Compared>> compare_all(const FidelityInput& input,
-                                               const Progress& progress) {
+std::vector<std::vector<Compared>> compare_all(const FidelityInput& input, const Progress& progress,
+                                               const Group& group) {
   std::vector<const Transformer*> models;
   for (const ModelToCompare& student : input.students) models.push_back(student.model);
   for (const ModelToCompare& yardstick : input.yardsticks) models.push_back(yardstick.model);
@@ -123,7 +123,7 @@ std::vector<std::vector<Compared>> compare_all(const FidelityInput& input,
     int64_t tokens = 0;
     for (const TokenIds& window : text.windows) tokens += std::ssize(window) - 1;
     std::vector<Compared> here =
-        compare(*input.teacher.model, models, each_of(text.windows), tokens, progress);
+        compare(*input.teacher.model, models, each_of(text.windows), tokens, progress, group);
     for (size_t m = 0; m < models.size(); ++m) compared[m].push_back(std::move(here[m]));
   }
   return compared;
@@ -141,12 +141,13 @@ FidelityOptions options_of(FidelitySuite suite) {
 }
 
 FidelityReport measure_fidelity(const FidelityInput& input, const Tokenizer& tokenizer,
-                                const FidelityOptions& options, const Progress& progress) {
+                                const FidelityOptions& options, const Progress& progress,
+                                const Group& group) {
   require_comparable(input.teacher, input.students, input.texts);
   const ModelToCompare& teacher = input.teacher;
   const std::vector<ModelToCompare>& students = input.students;
   const std::vector<TextToCompare>& texts = input.texts;
-  const std::vector<std::vector<Compared>> compared = compare_all(input, progress);
+  const std::vector<std::vector<Compared>> compared = compare_all(input, progress, group);
   FidelityReport result = {.teacher = teacher.name,
                            .window_tokens = std::ssize(texts.front().windows.front())};
   for (size_t y = 0; y < input.yardsticks.size(); ++y)
@@ -154,21 +155,25 @@ FidelityReport measure_fidelity(const FidelityInput& input, const Tokenizer& tok
   int64_t timed = std::min(kTimedTokens, teacher.model->config().context);
   for (const ModelToCompare& student : students)
     timed = std::min(timed, student.model->config().context);
+  // Times of a rank that works alone: those of several at once would be neither of one nor of all.
   const auto cost = [&](const ModelToCompare& of) {
+    group.wait();
+    if (!group.is_first()) return Cost{};
     return measure_cost(*of.model, of.features, texts.front().windows, timed, options.cost_rounds);
   };
   result.teacher_cost = cost(teacher);
   result.teacher_abilities =
-      measure_abilities(*teacher.model, tokenizer, input.questions, progress);
+      measure_abilities(*teacher.model, tokenizer, input.questions, progress, group);
   for (size_t s = 0; s < students.size(); ++s) {
     StudentFidelity student = summed_up(students[s], texts, compared[s]);
     for (size_t t = 0; t < texts.size(); ++t)
       student.texts[t].controls = measure_controls(teacher, students[s], texts[t], compared[s][t],
-                                                   options.control_windows, progress);
+                                                   options.control_windows, progress, group);
     student.worst = worst_passages(teacher, students[s], texts, compared[s], tokenizer,
                                    options.worst, progress);
     student.cost = cost(students[s]);
-    student.abilities = measure_abilities(*students[s].model, tokenizer, input.questions, progress);
+    student.abilities =
+        measure_abilities(*students[s].model, tokenizer, input.questions, progress, group);
     if (!student.abilities.continuations.empty())
       student.agreement =
           agreement(result.teacher_abilities.continuations, student.abilities.continuations);

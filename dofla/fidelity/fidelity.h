@@ -106,8 +106,11 @@ struct FidelityInput {
 };
 
 // Throws Error if a student has another vocabulary, naming it; NotFinite if a loss is not finite.
+// Ranks share the texts and the questions; the first one measures the costs, and only its report
+// has them.
 FidelityReport measure_fidelity(const FidelityInput& input, const Tokenizer& tokenizer,
-                                const FidelityOptions& options, const Progress& progress = {});
+                                const FidelityOptions& options, const Progress& progress = {},
+                                const Group& group = {});
 
 // From everything else that is known of a student and, of the report, of its teacher, the
 // yardsticks and the softmax models among the students.

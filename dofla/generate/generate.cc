@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "dofla/core/error.h"
+#include "dofla/core/fingerprint.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/model/finite.h"
 #include "dofla/ops/embedding.h"
 #include "dofla/ops/sampling.h"
@@ -113,6 +115,27 @@ class GreedyBatch {
   std::vector<size_t> which_;
 };
 
+void require_same_prompts(const Group& group, const std::vector<TokenIds>& prompts) {
+  if (group.alone()) return;
+  Fingerprint all;
+  for (const TokenIds& prompt : prompts) all.add(std::as_bytes(std::span(prompt)));
+  require_same(group, "prompts", all.text());
+}
+
+// Where each rank has those of its share: all, on all of them.
+void gather_continuations(const Group& group, const Share& own, int64_t tokens,
+                          std::vector<TokenIds>& drawn) {
+  TokenIds mine;
+  for (int64_t i = own.begin; i < own.end; ++i) {
+    const TokenIds& ids = drawn[static_cast<size_t>(i)];
+    mine.insert(mine.end(), ids.begin(), ids.end());
+  }
+  auto next = drawn.begin();
+  for (const TokenIds& rank : gather_all(group, mine))
+    for (auto ids = rank.begin(); ids != rank.end(); ids += tokens)
+      (next++)->assign(ids, ids + tokens);
+}
+
 }  // namespace
 
 Generator::Generator(const Transformer& model, TokenIds prompt, const GenerateOptions& options)
@@ -166,25 +189,31 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
 
 std::vector<TokenIds> generate_greedily(const Transformer& model,
                                         const std::vector<TokenIds>& prompts, int64_t tokens,
-                                        const Progress& progress) {
+                                        const Progress& progress, const Group& group) {
   require(!prompts.empty(), "generate: no prompt");
   require(tokens > 0, "generate: {} tokens", tokens);
   for (const TokenIds& prompt : prompts) require_prompt(model, prompt);
-  std::vector<size_t> order(prompts.size());  // short ones first
-  std::iota(order.begin(), order.end(), size_t{0});
+  require_same_prompts(group, prompts);
+  const Share own = group.share(std::ssize(prompts));
+  const Progress pace = at_own_pace(group, progress);
+  std::vector<size_t> order(static_cast<size_t>(own.count()));  // short ones first
+  std::iota(order.begin(), order.end(), static_cast<size_t>(own.begin));
   std::ranges::stable_sort(order, {}, [&](size_t i) { return prompts[i].size(); });
   std::vector<TokenIds> drawn(prompts.size());
-  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
-    for (end = begin + 1; end < order.size(); ++end)
-      if (end - begin == kSideBySide ||
-          (end + 1 - begin) * prompts[order[end]].size() > kTokensAtOnce)
-        break;
-    GreedyBatch batch(
-        model, prompts,
-        {order.begin() + static_cast<int64_t>(begin), order.begin() + static_cast<int64_t>(end)});
-    batch.generate(tokens, drawn);
-    report(progress, {"generate", static_cast<int64_t>(end), std::ssize(prompts), "prompts"});
-  }
+  together<NotFinite>(group, [&] {
+    for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+      for (end = begin + 1; end < order.size(); ++end)
+        if (end - begin == kSideBySide ||
+            (end + 1 - begin) * prompts[order[end]].size() > kTokensAtOnce)
+          break;
+      GreedyBatch batch(
+          model, prompts,
+          {order.begin() + static_cast<int64_t>(begin), order.begin() + static_cast<int64_t>(end)});
+      batch.generate(tokens, drawn);
+      report(pace, {"generate", static_cast<int64_t>(end), std::ssize(prompts), "prompts"});
+    }
+  });
+  if (!group.alone()) gather_continuations(group, own, tokens, drawn);
   return drawn;
 }
 

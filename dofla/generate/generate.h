@@ -10,6 +10,7 @@
 #include "dofla/core/names.h"
 #include "dofla/core/progress.h"
 #include "dofla/data/batches.h"
+#include "dofla/distributed/group.h"
 #include "dofla/generate/decoder.h"
 #include "dofla/generate/sampler.h"
 #include "dofla/model/transformer.h"
@@ -83,9 +84,10 @@ Generation generate(const Transformer& model, const TokenIds& prompt,
 
 // The `tokens` likeliest next tokens of every prompt, past the end of text too: what generate()
 // draws at temperature 0. Prompts may have different lengths, and `tokens` must fit after each.
-// Many are continued side by side, and those of one length are read together.
+// Many are continued side by side, and those of one length are read together. Ranks share the
+// prompts, and all have the result.
 std::vector<TokenIds> generate_greedily(const Transformer& model,
                                         const std::vector<TokenIds>& prompts, int64_t tokens,
-                                        const Progress& progress = {});
+                                        const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "dofla/checkpoint/same_vocabulary.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/linear/linear_model.h"
 #include "dofla/model/rounded_weights.h"
 
@@ -31,7 +32,9 @@ struct NamedModel {
 FidelityReport compare_models(const Checkpoint& teacher,
                               const std::vector<const Checkpoint*>& students,
                               const CompareInput& input, FidelitySuite suite, const Device& device,
-                              const Progress& progress) {
+                              const Progress& progress, const Group& group) {
+  require_same_weights(group, teacher);
+  for (const Checkpoint* student : students) require_same_weights(group, *student);
   const Tokenizer tokenizer = Tokenizer::load(teacher.folder());
   NamedModel own(teacher, device);
   std::vector<std::unique_ptr<NamedModel>> loaded;
@@ -52,7 +55,7 @@ FidelityReport compare_models(const Checkpoint& teacher,
         std::make_unique<Transformer>(load_model(with_rounded_weights(teacher, bits), device)));
     all.yardsticks.push_back({fmt::format("{} bits", bits), rounded.back().get(), {}});
   }
-  FidelityReport report = measure_fidelity(all, tokenizer, options_of(suite), progress);
+  FidelityReport report = measure_fidelity(all, tokenizer, options_of(suite), progress, group);
   report.left_out = input.left_out;
   teacher.require_unchanged();
   for (const Checkpoint* student : students) student->require_unchanged();

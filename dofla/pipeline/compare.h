@@ -23,10 +23,11 @@ struct CompareInput {
 using RunningText = std::function<TokenIds(int64_t most_tokens)>;
 
 // The teacher with its weights rounded to 8 and to 4 bits is the yardstick. Throws as
-// measure_fidelity(), and Error if a folder changes meanwhile.
+// measure_fidelity(), and Error if a folder changes meanwhile. All ranks;
+// the report of the first is whole.
 FidelityReport compare_models(const Checkpoint& teacher,
                               const std::vector<const Checkpoint*>& students,
                               const CompareInput& input, FidelitySuite suite, const Device& device,
-                              const Progress& progress = {});
+                              const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

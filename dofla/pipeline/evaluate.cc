@@ -48,7 +48,7 @@ ReadTask read_task(const std::string& name, const TaskSelection& selection) {
 }
 
 void answer(const Transformer& model, const Tokenizer& tokenizer, const TaskSelection& selection,
-            const Progress& progress, ReadTask& task) {
+            const Progress& progress, const Group& group, ReadTask& task) {
   TaskEvaluation& evaluation = task.evaluation;
   const Progress named = [&](ProgressUpdate update) {
     update.stage = evaluation.task->name;
@@ -56,11 +56,11 @@ void answer(const Transformer& model, const Tokenizer& tokenizer, const TaskSele
   };
   if (selection.letters) {
     evaluation.lettered =
-        evaluate_letters(model, tokenizer, task.questions, *selection.letters, named);
+        evaluate_letters(model, tokenizer, task.questions, *selection.letters, named, group);
     return;
   }
   const auto encoded = encode_questions(task.questions, tokenizer, model.config());
-  evaluation.result = evaluate_task(model, encoded, named);
+  evaluation.result = evaluate_task(model, encoded, named, group);
   if (evaluation.result.not_finite == evaluation.result.questions)
     require_finite_scores(model, encoded.front());
 }
@@ -112,16 +112,17 @@ TeacherEvaluation evaluate_beside_teacher(const Checkpoint& checkpoint, const Ch
 }
 
 TaskEvaluations evaluate_tasks(const fs::path& model_folder, const TaskSelection& selection,
-                               const Device& device, const Progress& progress) {
+                               const Device& device, const Progress& progress, const Group& group) {
   std::vector<ReadTask> tasks;
   for (const std::string& name : selection.names) tasks.push_back(read_task(name, selection));
   const Checkpoint checkpoint(model_folder);
+  require_same_weights(group, checkpoint);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
   const Transformer model = load_model(checkpoint, device);
   const Stopwatch whole;
   TaskEvaluations evaluations;
   for (ReadTask& task : tasks) {
-    answer(model, tokenizer, selection, progress, task);
+    answer(model, tokenizer, selection, progress, group, task);
     evaluations.questions += std::ssize(task.questions);
     evaluations.tasks.push_back(task.evaluation);
   }
@@ -131,13 +132,14 @@ TaskEvaluations evaluate_tasks(const fs::path& model_folder, const TaskSelection
 }
 
 LastWords evaluate_last_words(const fs::path& model_folder, const fs::path& file,
-                              const Device& device, const Progress& progress) {
+                              const Device& device, const Progress& progress, const Group& group) {
   const std::vector<Question> texts = read_last_words(file);
   const Checkpoint checkpoint(model_folder);
+  require_same_weights(group, checkpoint);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
   const Transformer model = load_model(checkpoint, device);
-  const LastWords result =
-      evaluate_last_words(model, encode_questions(texts, tokenizer, model.config()), progress);
+  const LastWords result = evaluate_last_words(
+      model, encode_questions(texts, tokenizer, model.config()), progress, group);
   checkpoint.require_unchanged();
   return result;
 }
@@ -145,7 +147,9 @@ LastWords evaluate_last_words(const fs::path& model_folder, const fs::path& file
 RecallEvaluation evaluate_recall(const Checkpoint& checkpoint, const Checkpoint* teacher,
                                  const std::function<TokenIds(int64_t most_tokens)>& running_text,
                                  const RecallOptions& options, const Device& device,
-                                 const Progress& progress) {
+                                 const Progress& progress, const Group& group) {
+  require_same_weights(group, checkpoint);
+  if (teacher != nullptr) require_same_weights(group, *teacher);
   const std::vector<double> depths = each_once(options.depths);
   const Tokenizer tokenizer = Tokenizer::load(checkpoint.folder());
   const Transformer model = load_model(checkpoint, options.exact, device);
@@ -156,7 +160,8 @@ RecallEvaluation evaluate_recall(const Checkpoint& checkpoint, const Checkpoint*
                               running_text(options.questions * RecallPrompts::tokens(longest)),
                               options.questions, longest, options.seed);
   const auto measure = [&](const Transformer& which) {
-    return evaluate_recall(which, tokenizer, prompts, evaluation.distances, depths, progress);
+    return evaluate_recall(which, tokenizer, prompts, evaluation.distances, depths, progress,
+                           group);
   };
   if (teacher != nullptr) {
     require_same_vocabulary(checkpoint, *teacher);

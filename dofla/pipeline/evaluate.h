@@ -66,13 +66,15 @@ struct TaskEvaluations {
   double seconds = 0;
 };
 
-// All files are read before the model is: a defect in the last one must not show after an hour.
+// All files are read before the model is: a defect in the last one must not show after an hour. All
+// ranks.
 TaskEvaluations evaluate_tasks(const fs::path& model, const TaskSelection& selection,
-                               const Device& device, const Progress& progress = {});
+                               const Device& device, const Progress& progress = {},
+                               const Group& group = {});
 
-// Of the texts in a file (data/tasks/last_words.h).
+// Of the texts in a file (data/tasks/last_words.h). All ranks.
 LastWords evaluate_last_words(const fs::path& model, const fs::path& file, const Device& device,
-                              const Progress& progress = {});
+                              const Progress& progress = {}, const Group& group = {});
 
 struct RecallOptions {
   std::vector<int64_t> distances = {128, 256, 512, 1024, 1900};
@@ -92,10 +94,10 @@ struct RecallEvaluation {
 };
 
 // The prompts are put into text of which `running_text` hands out the beginning. `teacher` may be
-// null.
+// null. All ranks.
 RecallEvaluation evaluate_recall(const Checkpoint& checkpoint, const Checkpoint* teacher,
                                  const std::function<TokenIds(int64_t most_tokens)>& running_text,
                                  const RecallOptions& options, const Device& device,
-                                 const Progress& progress = {});
+                                 const Progress& progress = {}, const Group& group = {});
 
 }  // namespace dofla

@@ -85,9 +85,10 @@ FinetuneQuestions read_finetune_questions(const Task& task, const fs::path& data
   return {&task, read(task.trained, train_limit), read(task.evaluated, judged_limit)};
 }
 
-Judge judge_by(const std::vector<EncodedQuestion>& questions, const Progress& progress) {
-  return [&questions, progress](const Transformer& now) {
-    const TaskResult answers = evaluate_task(now, questions, progress);
+Judge judge_by(const std::vector<EncodedQuestion>& questions, const Progress& progress,
+               const Group& group) {
+  return [&questions, progress, group](const Transformer& now) {
+    const TaskResult answers = evaluate_task(now, questions, progress, group);
     return Judgement{answers.acc.mean, answers};
   };
 }
@@ -156,8 +157,8 @@ Finetuned finetune_on_task(const Checkpoint& checkpoint, const FinetuneQuestions
   const Progress judging = options.group.alone()
                                ? progress
                                : Progress([&](const ProgressUpdate& now) { progress.tell(now); });
-  tuned.result =
-      finetune(tuned.model, examples_of(train), options, judge_by(judged, judging), progress);
+  tuned.result = finetune(tuned.model, examples_of(train), options,
+                          judge_by(judged, judging, options.group), progress);
   tuned.seconds = whole.seconds();
   require_unchanged_rest(checkpoint, options);
   return tuned;

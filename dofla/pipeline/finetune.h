@@ -24,7 +24,8 @@ FinetuneQuestions read_finetune_questions(const Task& task, const fs::path& data
                                           int64_t train_limit, int64_t judged_limit);
 
 // By the accuracy of its answers. The questions must outlive the judge.
-Judge judge_by(const std::vector<EncodedQuestion>& questions, const Progress& progress);
+Judge judge_by(const std::vector<EncodedQuestion>& questions, const Progress& progress,
+               const Group& group = {});
 
 struct Finetuned {
   Transformer model;  // with the weights that are kept

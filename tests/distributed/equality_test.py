@@ -182,6 +182,44 @@ class Measured(Equality):
         command = ["sensitivity", MODEL, *self.TEXT, "--memory", "20kB", "--steps", 1, "--held-out", 2]
         self.same(self.of_ranks(2, *command), answer(*command), tolerance=1e-5)
 
+    def test_answers_have_the_bits_of_one_rank(self):
+        tasks = ["--task-data", task_folder()]
+        wiki = write("wiki-long.txt", sentences(300))
+        for command in (["evaluate", MODEL, "--task", "piqa", "--task", "wsc", *tasks],
+                        ["evaluate", MODEL, "--task", "arc_easy", "--letters", "likelihood", *tasks],
+                        ["evaluate", MODEL, "--task", "arc_easy", "--letters", "generated", *tasks],
+                        # The built-in model, whose tokenizer has the digits that are asked for.
+                        ["evaluate", "--recall", "--distances", "40,60", "--questions", 5, "--data", wiki]):
+            expected = answer(*command)
+            for ranks in (2, 3):
+                self.assertEqual(self.of_ranks(ranks, *command), expected, command)
+
+    def test_last_words(self):
+        # They are read in batches, and a batch of other rows is rounded otherwise.
+        lines = [json.dumps({"context": f"Lily saw {i} red", "continuation": word})
+                 for i, word in enumerate(("birds", "cats", "birds in the park", "dogs", "birds"))]
+        command = ["evaluate", MODEL, "--last-words", write("last-words.jsonl", "\n".join(lines))]
+        for ranks in (2, 3, 6):
+            self.same(self.of_ranks(ranks, *command), answer(*command))
+
+    def test_compare(self):
+        student, page, markdown = new_path(), new_path("page.html"), new_path("page.md")
+        text = write("wiki-long.txt", sentences(300))
+        answer("distill", "--data", text, "--length", 64, "--held-out", 2, "--cost", 8, "--strategy", "fix", "--steps", 2,
+               "--keys", 24, "--out", student)
+        teacher = MODEL.parents[2] / "assets/wiki-mini"
+        command = ["compare", teacher, student, "--texts", text, "--length", 64, "--windows", 5, "--tasks", task_folder()]
+        expected = answer(*command)
+        for ranks in (2, 3):
+            found = self.of_ranks(ranks, *command, "--out", page, "--markdown", markdown)
+            self.same(found, expected, but=("tokens_per_second",))
+            for one in (found, expected):
+                self.assertGreater(one["teacher_cost"]["decode_tokens_per_second"], 0)
+            self.assertEqual(found["students"][0]["abilities"], expected["students"][0]["abilities"])
+            self.assertEqual(found["students"][0]["worst"], expected["students"][0]["worst"])
+            self.assertTrue(page.read_text().endswith("</html>\n"))
+            self.assertIn(student.name, markdown.read_text())
+
     def test_saved_by_one(self):
         out = new_path("dof.json")
         mpi.run(2, "dof", MODEL, *self.TEXT, "--samples", 16, "--out", out)

@@ -38,8 +38,7 @@ class Failure(unittest.TestCase):
 
 class Refused(Failure):
     def test_commands_of_one_process(self):
-        for command in (["generate", MODEL, "--prompt", "a"], ["inspect", MODEL], ["compare", MODEL, MODEL],
-                        ["evaluate", MODEL, "--recall"]):
+        for command in (["generate", MODEL, "--prompt", "a"], ["inspect", MODEL], ["teach", MODEL, "--out", "top"]):
             self.expect(2, *command, words=["by one process, and 2 were started", "leave mpirun out"], code=2)
         self.assertIn("parameters", mpi.run(1, "inspect", MODEL)[0])  # one rank may
 
@@ -77,6 +76,18 @@ class Differences(Failure):
                 self.expect(2, *command, "--data", "text.txt", "--length", 32, first=first,
                             words=["rank 1 differs from rank 0"])
 
+    def test_questions(self):
+        lines = [json.dumps({"context": f"Lily saw {i}", "continuation": "birds"}) + "\n" for i in range(4)]
+        there = self.differing("words.jsonl", ["".join(lines).encode(), "".join(lines[:3]).encode()])
+        self.expect(2, "evaluate", MODEL, "--last-words", "words.jsonl", first=there,
+                    words=["rank 1 differs from rank 0", "questions"])
+        text = text_file(60).read_bytes()
+        there = self.differing("text.txt", [text, text.replace(b"birds", b"foxes", 1)])
+        self.expect(2, "compare", MODEL, MODEL, "--texts", "text.txt", "--length", 32, first=there,
+                    words=["rank 1 differs from rank 0", "text"])
+        self.expect(2, "evaluate", MODEL, "--recall", "--distances", 30, "--questions", 2, "--data", "text.txt",
+                    first=there, words=["rank 1 differs from rank 0", "prompts"])
+
     def test_weights(self):
         weights = bytearray((MODEL / "model.safetensors").read_bytes())
         weights[-1000] ^= 1
@@ -84,7 +95,8 @@ class Differences(Failure):
         copy = "; ".join([there, f"cp {MODEL}/config.json {MODEL}/tokenizer.json ."])
         for command in (["distill", ".", *TEXT, "--cost", 4, "--out", "out"], ["finetune", ".", *TEXT, "--out", "out"],
                         ["finetune", MODEL, "--teacher", ".", *TEXT, "--out", "out"],
-                        ["evaluate", ".", *TEXT[:4]], ["dof", ".", *TEXT[:4]]):
+                        ["evaluate", ".", *TEXT[:4]], ["dof", ".", *TEXT[:4]],
+                        ["compare", MODEL, ".", "--texts", TEXT[1], "--length", 32]):
             self.expect(2, *command, first=copy, words=["rank 1 differs from rank 0", "weights"])
 
     def test_command_line(self):

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "dofla/core/error.h"
+#include "dofla/core/fingerprint.h"
 #include "dofla/data/utf8.h"
+#include "dofla/distributed/agreement.h"
 
 namespace dofla {
 namespace {
@@ -73,6 +75,19 @@ std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& quest
                                               const ModelConfig& config) {
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
   return encode_questions(questions, encode, config);
+}
+
+void require_same_questions(const Group& group, const std::vector<EncodedQuestion>& questions) {
+  if (group.alone()) return;
+  Fingerprint all;
+  for (const EncodedQuestion& question : questions) {
+    all.add(static_cast<uint64_t>(question.gold));
+    for (const Candidate& candidate : question.candidates) {
+      all.add(static_cast<uint64_t>(candidate.scored_from));
+      all.add(std::as_bytes(std::span(candidate.ids)));
+    }
+  }
+  require_same(group, "questions", all.text());
 }
 
 int64_t shared_tokens(const EncodedQuestion& question) {

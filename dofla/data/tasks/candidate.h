@@ -7,6 +7,7 @@
 #include "dofla/data/batches.h"
 #include "dofla/data/tasks/task.h"
 #include "dofla/data/tokenize.h"
+#include "dofla/distributed/group.h"
 
 namespace dofla {
 
@@ -36,6 +37,9 @@ std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& quest
 std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& questions,
                                               const Tokenizer& tokenizer,
                                               const ModelConfig& config);
+
+// All ranks: throws Error on all of them if one has other questions.
+void require_same_questions(const Group& group, const std::vector<EncodedQuestion>& questions);
 
 // The tokens that all candidates begin with and none is scored on: where they can share work.
 int64_t shared_tokens(const EncodedQuestion& question);
