@@ -62,9 +62,12 @@ void FinetuneText::add(CLI::App& app) {
 }
 
 void FinetuneText::run(const FinetuneArguments& arguments) const {
-  const FinetuneOptions job =
-      arguments.complete(text_finetune_options(!teacher_.empty() || !taught_.empty()));
   const Checkpoint checkpoint(arguments.model.folder());
+  // Low-rank updates bear larger steps than the matrices that they are added to.
+  const bool small_steps =
+      !arguments.learning_rate && arguments.job.lora == 0 && has_exact_keys(checkpoint);
+  const FinetuneOptions job =
+      arguments.complete(text_finetune_options(!teacher_.empty() || !taught_.empty(), small_steps));
   std::optional<Checkpoint> teacher;
   std::optional<TeacherFile> taught;
   if (!teacher_.empty()) teacher.emplace(teacher_);

@@ -67,14 +67,23 @@ void require_unchanged_rest(const Checkpoint& checkpoint, const FinetuneOptions&
 }  // namespace
 
 // docs/results/distill.md says what they gave. The next token alone is soon learnt by heart.
-FinetuneOptions text_finetune_options(bool with_teacher) {
+FinetuneOptions text_finetune_options(bool with_teacher, bool small_steps) {
   FinetuneOptions options;
   options.epochs = with_teacher ? 3 : 1;
   options.batch = 8;
   options.learning_rate = with_teacher ? 2e-4 : 1e-4;
   options.feature_rate = with_teacher ? 20 : 1;
   options.checkpoint_every = 500;
+  if (with_teacher && small_steps) {
+    constexpr double kSmaller = 10;
+    options.learning_rate /= kSmaller;
+    options.feature_rate *= kSmaller;
+  }
   return options;
+}
+
+bool has_exact_keys(const Checkpoint& model) {
+  return is_linear(model) && !load_features(model).exact.empty();
 }
 
 FinetuneQuestions read_finetune_questions(const Task& task, const fs::path& data,

@@ -11,7 +11,12 @@
 namespace dofla {
 
 // What training on text has where nothing else is said; on a task it is paper_finetune_options().
-FinetuneOptions text_finetune_options(bool with_teacher);
+// With `small_steps` matrices learn at a rate for students that are close to their teacher already,
+// and features as fast as otherwise.
+FinetuneOptions text_finetune_options(bool with_teacher, bool small_steps = false);
+
+// Whether a student keeps exact keys beside its features: then it is that close.
+bool has_exact_keys(const Checkpoint& model);
 
 // What a model learns from and what it is judged by.
 struct FinetuneQuestions {

@@ -67,6 +67,37 @@ TEST_F(FinetuneCli, MakesACompleteModelFolder) {
   expect_failure(finetune({"--out", out}), 1, "exists already");
 }
 
+// A hybrid student is close to its teacher already: its matrices learn slower, its features do not.
+TEST_F(FinetuneCli, StudentsWithExactKeysTakeSmallerStepsOfTheirMatrices) {
+  struct Case {
+    std::vector<std::string> student, how;
+    double rate, feature_rate;
+  };
+  const std::vector<std::string> keys = {"--keys", "24"}, lora = {"--lora", "2"},
+                                 given = {"--lr", "2e-4"};
+  for (const Case& one : {Case{keys, {}, 2e-5, 200}, Case{{}, {}, 2e-4, 20},
+                          Case{keys, lora, 2e-4, 20}, Case{keys, given, 2e-4, 20}}) {
+    fs::remove_all(scratch.path() / "student");
+    fs::remove_all(out);
+    const std::string student = (scratch.path() / "student").string();
+    std::vector<std::string> distill = {
+        "distill",     model, "--cost",     "4", "--strategy", "fix",
+        "--steps",     "1",   "--batch",    "1", "--length",   "32",
+        "--sequences", "4",   "--held-out", "1", "--out",      student};
+    distill.insert(distill.end(), one.student.begin(), one.student.end());
+    ASSERT_EQ(run(distill).exit_code, 0);
+    std::vector<std::string> finetune = {
+        "finetune", student,      "--teacher", model,      "--length", "32",    "--sequences",
+        "4",        "--held-out", "1",         "--epochs", "1",        "--out", out};
+    finetune.insert(finetune.end(), one.how.begin(), one.how.end());
+    const ProcessResult result = run(finetune);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const Json about = load_json(fs::path(out) / "config.json")["training"];
+    EXPECT_DOUBLE_EQ(about["lr"], one.rate);
+    EXPECT_DOUBLE_EQ(about["feature_rate"], one.feature_rate);
+  }
+}
+
 TEST_F(FinetuneCli, TakesALinearModelAndPrintsATable) {
   const std::string student = (scratch.path() / "student").string();
   ASSERT_EQ(run({"distill", model, "--cost", "6", "--strategy", "fix", "--steps", "2", "--batch",
