@@ -20,10 +20,12 @@ std::vector<RecallAnswer> ask(const Transformer& model, const Tokenizer& tokeniz
                               const std::vector<RecallQuestion>& questions,
                               const Progress& progress, const Group& group) {
   std::vector<TokenIds> prompts;
+  prompts.reserve(questions.size());
   for (const RecallQuestion& question : questions) prompts.push_back(question.prompt);
   const std::vector<TokenIds> drawn =
       generate_greedily(model, prompts, kAnswerTokens, progress, group);
   std::vector<RecallAnswer> answers;
+  answers.reserve(questions.size());
   for (size_t i = 0; i < questions.size(); ++i)
     answers.push_back(judge_answer(tokenizer.decode(drawn[i]), questions[i].facts));
   return answers;

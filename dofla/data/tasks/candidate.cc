@@ -65,6 +65,7 @@ EncodedQuestion encode_question(const Question& question, const Encode& encode,
 std::vector<EncodedQuestion> encode_questions(const std::vector<Question>& questions,
                                               const Encode& encode, const ModelConfig& config) {
   std::vector<EncodedQuestion> encoded;
+  encoded.reserve(questions.size());
   for (const Question& question : questions)
     encoded.push_back(encode_question(question, encode, config));
   return encoded;
