@@ -39,6 +39,10 @@ TEST(Verdict, WhatIsKeptCountsFromChance) {
   EXPECT_EQ(grade_of_kept(0.74, 0.8, 0, 0.25), Grade::kClose);  // 0.49 of 0.55
   EXPECT_EQ(grade_of_kept(0.6, 0.8, 0, 0.25), Grade::kApart);   // 0.35 of 0.55
   EXPECT_EQ(grade_of_kept(0.25, 0.8, 0, 0.25), Grade::kFar);
+  // Of right answers alone these would be .9625, .8875 and .6875, each a grade better.
+  EXPECT_EQ(grade_of_kept(0.77, 0.8, 0, 0.25), Grade::kClose);
+  EXPECT_EQ(grade_of_kept(0.71, 0.8, 0, 0.25), Grade::kApart);
+  EXPECT_EQ(grade_of_kept(0.55, 0.8, 0, 0.25), Grade::kFar);
   EXPECT_EQ(grade_of_kept(0.3, 0.3, 0, 0.25), std::nullopt);  // a teacher that guesses
   // Three of its standard errors above chance, or nothing is known.
   EXPECT_EQ(grade_of_kept(0.5, 0.5, 0.08, 0.25), Grade::kEqual);
