@@ -48,24 +48,4 @@ Progress at_own_pace(const Group& group, const Progress& progress) {
   });
 }
 
-void gather_rows(const Group& group, std::vector<std::vector<double>>& rows) {
-  if (group.alone()) return;
-  const auto count = static_cast<int64_t>(rows.size());
-  const Share own = group.share(count);
-  std::vector<double> numbers;
-  for (int64_t i = own.begin; i < own.end; ++i) {
-    const std::vector<double>& row = rows[static_cast<size_t>(i)];
-    numbers.push_back(static_cast<double>(row.size()));
-    numbers.insert(numbers.end(), row.begin(), row.end());
-  }
-  // Shares lie in the order of the ranks.
-  auto row = rows.begin();
-  for (const std::vector<double>& rank : gather_all(group, numbers))
-    for (auto at = rank.begin(); at != rank.end(); ++row) {
-      const auto size = static_cast<std::ptrdiff_t>(*at++);
-      row->assign(at, at + size);
-      at += size;
-    }
-}
-
 }  // namespace dofla

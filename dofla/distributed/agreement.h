@@ -43,9 +43,6 @@ void report(const Group& group, const Progress& progress, const ProgressUpdate& 
 // leave while others wait for what it was to bring. The work of all is shown, not that of one.
 Progress at_own_pace(const Group& group, const Progress& progress);
 
-// All ranks. Where each has some rows of a table, in its share of all of them: all rows, on all.
-void gather_rows(const Group& group, std::vector<std::vector<double>>& rows);
-
 // All ranks: the things that each of them brings, by their numbers.
 template <class T>
 std::vector<std::vector<T>> gather_all(const Group& group, const std::vector<T>& mine) {
@@ -58,6 +55,30 @@ std::vector<std::vector<T>> gather_all(const Group& group, const std::vector<T>&
       std::memcpy(static_cast<void*>(all.back().data()), bytes.data(), bytes.size());
   }
   return all;
+}
+
+// All ranks. Where each has some rows of a table, in its share of all of them: all rows, on all.
+template <class T>
+void gather_rows(const Group& group, std::vector<std::vector<T>>& rows) {
+  if (group.alone()) return;
+  const Share own = group.share(static_cast<int64_t>(rows.size()));
+  std::vector<int64_t> sizes;
+  std::vector<T> elements;
+  for (int64_t i = own.begin; i < own.end; ++i) {
+    const std::vector<T>& row = rows[static_cast<size_t>(i)];
+    sizes.push_back(static_cast<int64_t>(row.size()));
+    elements.insert(elements.end(), row.begin(), row.end());
+  }
+  const std::vector<std::vector<int64_t>> all_sizes = gather_all(group, sizes);
+  const std::vector<std::vector<T>> all = gather_all(group, elements);
+  auto row = rows.begin();  // shares lie in the order of the ranks
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    auto at = all[rank].begin();
+    for (const int64_t size : all_sizes[rank]) {
+      (row++)->assign(at, at + size);
+      at += size;
+    }
+  }
 }
 
 // All ranks: the things that they bring by turns, thing i from rank i mod size, in their order.

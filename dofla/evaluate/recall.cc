@@ -6,8 +6,10 @@
 
 #include "dofla/core/error.h"
 #include "dofla/core/random.h"
+#include "dofla/distributed/agreement.h"
 #include "dofla/evaluate/likeliest.h"
 #include "dofla/generate/generate.h"
+#include "dofla/model/finite.h"
 
 namespace dofla {
 namespace {
@@ -120,18 +122,20 @@ InductionResult measure_induction(const Transformer& model, const std::vector<To
   require(!sequences.empty() && distance > 0, "induction: nothing to predict");
   const Share own = group.share(std::ssize(sequences));
   double right = 0;
-  for (int64_t i = own.begin; i < own.end; ++i) {
-    const TokenIds& sequence = sequences[static_cast<size_t>(i)];
-    require(std::ssize(sequence) > distance, "induction: a sequence of {} tokens for {}",
-            sequence.size(), distance);
-    const Tensor ids = to_tensor({sequence.begin(), sequence.end() - 1});
-    const int64_t tokens = ids.size(1);
-    const Tensor hidden = model.forward(ids).reshape({tokens, model.config().width});
-    const TokenIds likeliest =
-        likeliest_tokens(model, hidden.slice(tokens - distance, tokens), ids);
-    right += std::inner_product(likeliest.begin(), likeliest.end(), sequence.end() - distance, 0.0,
-                                std::plus<>(), std::equal_to<>());
-  }
+  together<NotFinite>(group, [&] {
+    for (int64_t i = own.begin; i < own.end; ++i) {
+      const TokenIds& sequence = sequences[static_cast<size_t>(i)];
+      require(std::ssize(sequence) > distance, "induction: a sequence of {} tokens for {}",
+              sequence.size(), distance);
+      const Tensor ids = to_tensor({sequence.begin(), sequence.end() - 1});
+      const int64_t tokens = ids.size(1);
+      const Tensor hidden = model.forward(ids).reshape({tokens, model.config().width});
+      const TokenIds likeliest =
+          likeliest_tokens(model, hidden.slice(tokens - distance, tokens), ids);
+      right += std::inner_product(likeliest.begin(), likeliest.end(), sequence.end() - distance,
+                                  0.0, std::plus<>(), std::equal_to<>());
+    }
+  });
   group.sum(std::span(&right, 1));
   const int64_t predicted = std::ssize(sequences) * distance;
   return {.distance = distance,

@@ -122,20 +122,6 @@ void require_same_prompts(const Group& group, const std::vector<TokenIds>& promp
   require_same(group, "prompts", all.text());
 }
 
-// Where each rank has those of its share: all, on all of them.
-void gather_continuations(const Group& group, const Share& own, int64_t tokens,
-                          std::vector<TokenIds>& drawn) {
-  TokenIds mine;
-  for (int64_t i = own.begin; i < own.end; ++i) {
-    const TokenIds& ids = drawn[static_cast<size_t>(i)];
-    mine.insert(mine.end(), ids.begin(), ids.end());
-  }
-  auto next = drawn.begin();
-  for (const TokenIds& rank : gather_all(group, mine))
-    for (auto ids = rank.begin(); ids != rank.end(); ids += tokens)
-      (next++)->assign(ids, ids + tokens);
-}
-
 }  // namespace
 
 Generator::Generator(const Transformer& model, TokenIds prompt, const GenerateOptions& options)
@@ -213,7 +199,7 @@ std::vector<TokenIds> generate_greedily(const Transformer& model,
       report(pace, {"generate", static_cast<int64_t>(end), std::ssize(prompts), "prompts"});
     }
   });
-  if (!group.alone()) gather_continuations(group, own, tokens, drawn);
+  gather_rows(group, drawn);
   return drawn;
 }
 
