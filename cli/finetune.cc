@@ -144,13 +144,13 @@ Command add_finetune(CLI::App& program) {
       "log-likelihoods, and the model is judged by the questions that published figures are of.\n"
       "Without, it learns to predict the next token of a text, and is judged by the windows held\n"
       "out: what a student lost to its teacher comes back this way. It is judged before training\n"
-      "and after every epoch, and the best epoch is kept; if all are worse than the model was\n"
-      "before, the model is kept as it was, with a message. DIR is a complete model folder that\n"
-      "inspect, evaluate and generate take. While training, the run is kept in DIR.training:\n"
-      "after an interruption of any kind, --resume with the same options continues it, on the "
-      "same\n"
-      "device, and gives the same weights. Weights, gradients and, unless --moments\n"
-      "says otherwise, the optimizer are in float32; a GPU computes with bf16 copies.\n\n"
+      "and after every epoch, with --teacher by its KL from the teacher, and the best epoch is\n"
+      "kept; if all are worse than the model was before, it is kept as it was, with a message.\n"
+      "DIR is a complete model folder that inspect, evaluate and generate take. While training,\n"
+      "the run is kept in DIR.training: after an interruption of any kind, --resume with the\n"
+      "same options continues it, on the same device, and gives the same weights. Weights,\n"
+      "gradients and, unless --moments says otherwise, the optimizer are in float32; a GPU\n"
+      "computes with bf16 copies.\n\n"
       "Defaults; for tasks those of the paper for GPT-2:\n" +
       settings_table() +
       "\nExample:\n  dofla finetune gpt2-linear --teacher gpt2 --data wiki.jsonl.zst --out "
@@ -168,7 +168,8 @@ Command add_finetune(CLI::App& program) {
       "   {\"train_windows\",\n"
       "   \"held_out_windows\", \"steps\", \"skipped_steps\", \"before\": {\"held_out_loss\"},\n"
       "   \"epochs\": [{\"loss\", \"held_out_loss\"}], \"kept\", \"seconds\"}, with --teacher\n"
-      "   also \"fidelity\": as a text of dofla compare, with --compare \"verdict\"");
+      "   \"held_out_kl\" beside every \"held_out_loss\", and \"fidelity\": as a text of dofla\n"
+      "   compare, with --compare \"verdict\"");
   return {.app = app, .share = [options](const Group& group) { run(*options, group); }};
 }
 

@@ -6,22 +6,32 @@
 namespace dofla::cli {
 namespace {
 
-OrderedJson to_json(const DistillText& text, const Finetuned& tuned) {
+OrderedJson to_json(const Judgement& judged, bool by_kl) {
+  OrderedJson json = {{"held_out_loss", judged.loss}};
+  if (by_kl) json["held_out_kl"] = -judged.score;
+  return json;
+}
+
+OrderedJson to_json(const DistillText& text, const Finetuned& tuned, bool by_kl) {
   const FinetuneResult& result = tuned.result;
   OrderedJson epochs = OrderedJson::array();
-  for (size_t i = 0; i < result.epochs.size(); ++i)
-    epochs.push_back({{"loss", result.epoch_loss(i)}, {"held_out_loss", -result.epochs[i].score}});
+  for (size_t i = 0; i < result.epochs.size(); ++i) {
+    OrderedJson& epoch = epochs.emplace_back();
+    epoch["loss"] = result.epoch_loss(i);
+    epoch.update(to_json(result.epochs[i], by_kl));
+  }
   return {{"train_windows", text.train.size()},
           {"held_out_windows", text.held_out.size()},
           {"steps", result.loss.size()},
           {"skipped_steps", result.skipped()},
-          {"before", {{"held_out_loss", -result.before.score}}},
+          {"before", to_json(result.before, by_kl)},
           {"epochs", std::move(epochs)},
           {"kept", result.kept},
           {"seconds", tuned.seconds}};
 }
 
-void print_table(const DistillText& text, const FinetuneOptions& job, const Finetuned& tuned) {
+void print_table(const DistillText& text, const FinetuneOptions& job, const Finetuned& tuned,
+                 bool by_kl) {
   const FinetuneResult& result = tuned.result;
   const auto windows = [](const WindowSet& of) {
     return counted(static_cast<int64_t>(of.size()), "window");
@@ -30,12 +40,17 @@ void print_table(const DistillText& text, const FinetuneOptions& job, const Fine
                     windows(text.train), text.train.length(),
                     counted(static_cast<int64_t>(result.loss.size()), "step"), job.batch,
                     job.learning_rate, windows(text.held_out)));
-  print(fmt::format("{:<11} {:>8}  {:>8}\n", "epoch", "loss", "held out"));
-  print(fmt::format("{:<11} {:>8}  {:>8.4f}\n", epoch_label(result, 0), "", -result.before.score));
+  const auto line = [by_kl](const std::string& epoch, const std::string& loss,
+                            const Judgement& judged) {
+    print(fmt::format("{:<11} {:>8}  {:>8.4f}", epoch, loss, judged.loss));
+    print(by_kl ? fmt::format("  {:>8.4f}\n", -judged.score) : "\n");
+  };
+  print(fmt::format("{:<11} {:>8}  {:>8}{}\n", "epoch", "loss", "held out",
+                    by_kl ? "        KL" : ""));
+  line(epoch_label(result, 0), "", result.before);
   for (size_t i = 0; i < result.epochs.size(); ++i)
-    print(fmt::format("{:<11} {:>8.4f}  {:>8.4f}\n",
-                      epoch_label(result, static_cast<int64_t>(i) + 1), result.epoch_loss(i),
-                      -result.epochs[i].score));
+    line(epoch_label(result, static_cast<int64_t>(i) + 1),
+         fmt::format("{:.4f}", result.epoch_loss(i)), result.epochs[i]);
   print_skipped(result);
 }
 
@@ -91,12 +106,12 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
     verdict = compare_.write(*teacher, arguments.training.out(), text.held_out,
                              arguments.device.get(arguments.group), arguments.stop);
   if (arguments.json) {
-    OrderedJson json = to_json(text, *tuned);
+    OrderedJson json = to_json(text, *tuned, teacher.has_value());
     if (divergence) json["fidelity"] = dofla::to_json(*divergence);
     if (verdict) json["verdict"] = dofla::to_json(*verdict);
     return print_json(json);
   }
-  print_table(text, job, *tuned);
+  print_table(text, job, *tuned, teacher.has_value());
   if (divergence)
     print(fmt::format("{:<12}{:.4f} nats a token held out, the student {:+.4f}\n", "teacher",
                       divergence->teacher_loss, divergence->added()) +

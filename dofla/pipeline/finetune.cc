@@ -22,15 +22,20 @@ int64_t predicted_tokens(const WindowSet& windows) {
   return static_cast<int64_t>(windows.size()) * (windows.length() - 1);
 }
 
-// The loss on the held-out windows with its sign turned; the worst there is where it is not finite.
+// Of a model whose losses are not finite.
+Judgement worst_judgement() {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return {.score = -kInfinity, .loss = kInfinity, .answers = {}};
+}
+
 Judgement judge_by_loss(const Transformer& model, const WindowSet& held_out,
                         const Progress& progress, const Group& group) {
   try {
     const NextTokenLoss found =
         evaluate_next_token(model, each_of(held_out), predicted_tokens(held_out), progress, group);
-    return {-found.loss, {}};
+    return {.score = -found.loss, .loss = found.loss, .answers = {}};
   } catch (const NotFinite&) {
-    return {-std::numeric_limits<double>::infinity(), {}};
+    return worst_judgement();
   }
 }
 
@@ -52,6 +57,16 @@ std::optional<Divergence> divergence_from(const Transformer& teacher, const Tran
   } catch (const NotFinite&) {
     return std::nullopt;
   }
+}
+
+// What a student is to lose is its distance from the teacher. The loss of the next token tells of
+// it only where it is large: beside a close student it is the noise of a few windows.
+Judgement judge_by_divergence(const Transformer& teacher, const Transformer& model,
+                              const WindowSet& held_out, const Progress& progress,
+                              const Group& group) {
+  const auto found = divergence_from(teacher, model, held_out, progress, group);
+  if (!found) return worst_judgement();
+  return {.score = -found->kl, .loss = found->loss, .answers = {}};
 }
 
 Transformer load_to_train(const Checkpoint& checkpoint, const Device& device) {
@@ -98,7 +113,7 @@ Judge judge_by(const std::vector<EncodedQuestion>& questions, const Progress& pr
                const Group& group) {
   return [&questions, progress, group](const Transformer& now) {
     const TaskResult answers = evaluate_task(now, questions, progress, group);
-    return Judgement{answers.acc.mean, answers};
+    return Judgement{.score = answers.acc.mean, .answers = answers};
   };
 }
 
@@ -131,7 +146,8 @@ Finetuned finetune_on_text(const Checkpoint& checkpoint, const TextTeacher& teac
   checkpoint.require_unchanged();
   const Judge judge = [&](const Transformer& now) {
     if (teacher.model != nullptr) teacher.model->require_unchanged();
-    return judge_by_loss(now, text.held_out, progress, options.group);
+    return imitated ? judge_by_divergence(*imitated, now, text.held_out, progress, options.group)
+                    : judge_by_loss(now, text.held_out, progress, options.group);
   };
   const Stopwatch whole;
   const TrainingExamples examples = teacher.file != nullptr

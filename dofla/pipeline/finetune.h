@@ -47,10 +47,11 @@ struct TextTeacher {
   const TeacherFile* file = nullptr;
 };
 
-// Next tokens of the text, or with a teacher its distribution of them. The teacher has the tokens
-// of its student, a file is of the text that is trained on and what follows: Error otherwise.
-// Options that name no part of the run (part_tokens, run) are filled in. All ranks of
-// options.group; as finetune() for the rest.
+// Next tokens of the text, or with a teacher its distribution of them; the best epoch is the one of
+// the least loss on held-out text, with a model as its teacher of the least divergence from that.
+// The teacher has the tokens of its student, a file is of the text that is trained on and what
+// follows: Error otherwise. Options that name no part of the run (part_tokens, run) are filled in.
+// All ranks of options.group; as finetune() for the rest.
 Finetuned finetune_on_text(const Checkpoint& checkpoint, const TextTeacher& teacher,
                            const DistillText& text, const Device& device, FinetuneOptions options,
                            const Progress& progress = {});

@@ -68,7 +68,9 @@ FinetuneOptions paper_finetune_options(std::string_view task, std::string_view f
 
 // How good a model is.
 struct Judgement {
-  double score = 0;    // the higher the better: an accuracy, or a loss with its sign turned
+  // The higher the better: an accuracy, or with its sign turned a loss or a divergence.
+  double score = 0;
+  double loss = 0;     // of the next token, where it read a text
   TaskResult answers;  // where it answered questions
 };
 

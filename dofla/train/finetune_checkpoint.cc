@@ -18,13 +18,13 @@ constexpr const char* kLoss = "history.loss";
 constexpr const char* kJudgements = "history.judgements";
 constexpr const char* kBest = "best.";  // and the name of a parameter
 
-constexpr int64_t kFields = 8;  // of a Judgement: three counts of questions first
+constexpr int64_t kFields = 9;  // of a Judgement: three counts of questions first
 constexpr int64_t kCounts = 3;
 
 Tensor to_table(const std::vector<Judgement>& judgements) {  // [N, kFields] in F64
   Tensor table({static_cast<int64_t>(judgements.size()), kFields}, DType::kF64);
   double* row = table.data<double>();
-  for (const auto& [score, one] : judgements) {
+  for (const auto& [score, text_loss, one] : judgements) {
     const double fields[kFields] = {static_cast<double>(one.questions),
                                     static_cast<double>(one.truncated),
                                     static_cast<double>(one.not_finite),
@@ -32,7 +32,8 @@ Tensor to_table(const std::vector<Judgement>& judgements) {  // [N, kFields] in 
                                     one.acc.standard_error,
                                     one.acc_norm.mean,
                                     one.acc_norm.standard_error,
-                                    score};
+                                    score,
+                                    text_loss};
     row = std::copy_n(fields, kFields, row);
   }
   return table;
@@ -49,6 +50,7 @@ std::vector<Judgement> from_table(const Tensor& table, const std::string& where)
       if (!(row[j] >= 0 && row[j] < 0x1p53))
         fail("{}: {}: expected numbers of questions, found {}", where, kJudgements, row[j]);
     judgements.push_back({.score = row[7],
+                          .loss = row[8],
                           .answers = {.questions = static_cast<int64_t>(row[0]),
                                       .truncated = static_cast<int64_t>(row[1]),
                                       .not_finite = static_cast<int64_t>(row[2]),

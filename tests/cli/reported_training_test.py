@@ -129,7 +129,12 @@ class Finetune(Reported):
         out, held_out = new_path(), new_path("held-out.json")
         arguments = ["finetune", self.student, "--teacher", MODEL, *self.text, "--held-out", 3,
                      "--epochs", 1, "--batch", 4]
-        said = answer(*arguments, "--out", out)["fidelity"]
+        whole = answer(*arguments, "--out", out)
+        said, before, after = whole["fidelity"], whole["before"], whole["epochs"][0]
+        self.assertEqual(whole["kept"], int(after["held_out_kl"] <= before["held_out_kl"]))
+        kept = after if whole["kept"] else before
+        self.assertAlmostEqual(kept["held_out_kl"], said["kl"], places=9)
+        self.assertAlmostEqual(kept["held_out_loss"], said["loss"], places=9)
         ids = answer("tokenize", MODEL, "--text", sentences(20))["ids"]
         rows = [ids[i:i + 32] for i in range(0, len(ids) - 31, 32)]
         held_out.write_text(json.dumps(rows[-3:]))
@@ -138,6 +143,11 @@ class Finetune(Reported):
             self.assertAlmostEqual(said[name], again[name], places=5, msg=name)
         table = run(*arguments, "--out", new_path())[0]
         self.shows(parts(table, "KL", r"(\S+)")[0], said["kl"], 4)
+        for label, epoch in (("before", before), ("1", after)):
+            label += " kept" if epoch is kept else ""
+            held_out, kl = parts(table, label, r"(?:\S+ +)?(\S+) +(\S+)$")
+            self.shows(held_out, epoch["held_out_loss"], 4)
+            self.shows(kl, epoch["held_out_kl"], 4)
 
     def test_an_epochs_loss_is_the_mean_over_its_steps(self):
         said = answer("finetune", MODEL, *self.text, "--held-out", 3, "--epochs", 1, "--batch",

@@ -45,6 +45,28 @@ TEST_F(FinetuneOnText, TellsOfTheRunAndTheTeacher) {
   EXPECT_FALSE(finetune_on_text(model, {}, text, {}, still()).divergence);
 }
 
+TEST_F(FinetuneOnText, BesideATeacherTheDivergenceJudges) {
+  FinetuneOptions options = still();
+  const FinetuneResult alone = finetune_on_text(model, {}, text, {}, options).result;
+  EXPECT_EQ(alone.before.score, -alone.before.loss);
+
+  // A student that has learnt the windows themselves: nearer to the text than its teacher.
+  options.learning_rate = 1e-2;
+  const fs::path folder = scratch.path() / "student";
+  write_finetuned(folder, model, finetune_on_text(model, {}, text, {}, options));
+  const Checkpoint student(folder);
+  options.learning_rate = 1e-3;
+  const Finetuned tuned = finetune_on_text(student, {.model = &model}, text, {}, options);
+  const FinetuneResult& result = tuned.result;
+  EXPECT_LT(result.before.loss, alone.before.loss);
+  EXPECT_GT(result.epochs[0].loss, result.before.loss);    // further from the text
+  EXPECT_GT(result.epochs[0].score, result.before.score);  // and nearer to the teacher
+  EXPECT_EQ(result.kept, 1);
+  ASSERT_TRUE(tuned.divergence);
+  EXPECT_NEAR(tuned.divergence->kl, -result.epochs[0].score, 1e-9);
+  EXPECT_NEAR(tuned.divergence->loss, result.epochs[0].loss, 1e-9);
+}
+
 TEST_F(FinetuneOnText, TheFolderHasTheRunAndWhereItComesFrom) {
   const fs::path out = scratch.path() / "tuned";
   write_finetuned(out, model, finetune_on_text(model, {}, text, {}, still()),

@@ -62,7 +62,7 @@ class FinetuneCase {
   Judge judge() const {
     return [this](const Transformer& model) {
       const TaskResult answers = evaluate_task(model, questions);
-      return Judgement{answers.acc.mean, answers};
+      return Judgement{.score = answers.acc.mean, .answers = answers};
     };
   }
 

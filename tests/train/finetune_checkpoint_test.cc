@@ -69,6 +69,7 @@ TEST_F(FinetuneCheckpoint, ResumedAtAnyCheckpointEndsInTheSameBits) {
     for (size_t i = 0; i < found.epochs.size(); ++i) {
       const TaskResult &then = found.epochs[i].answers, &once = expected.epochs[i].answers;
       EXPECT_EQ(found.epochs[i].score, expected.epochs[i].score);
+      EXPECT_EQ(found.epochs[i].loss, expected.epochs[i].loss);
       EXPECT_EQ(then.acc.standard_error, once.acc.standard_error);
       EXPECT_EQ(then.questions, once.questions);
     }
@@ -236,10 +237,10 @@ TEST_F(FinetuneCheckpoint, ABrokenCheckpointIsRefused) {
   refused(begun, "history.loss", {}, "history.loss");
   refused(begun, "history.loss", Tensor::zeros({7}, DType::kF64), "at most 6");
   refused(begun, "history.loss", Tensor::zeros({6}), "numbers");
-  refused(begun, "history.judgements", Tensor::zeros({2, 7}, DType::kF64), "rows of 8");
-  refused(begun, "history.judgements", Tensor::zeros({3, 8}, DType::kF64),
+  refused(begun, "history.judgements", Tensor::zeros({2, 7}, DType::kF64), "rows of 9");
+  refused(begun, "history.judgements", Tensor::zeros({3, 9}, DType::kF64),
           "expected 2 rows, found 3");
-  Tensor negative = Tensor::zeros({2, 8}, DType::kF64);
+  Tensor negative = Tensor::zeros({2, 9}, DType::kF64);
   negative.data<double>()[0] = -1;
   refused(begun, "history.judgements", negative, "-1");
   const std::string weight = parameters(model, kEverything).front().first;

@@ -141,7 +141,7 @@ TEST_F(TrainingExamplesOfText, AreLearntByHeart) {
   const Judge judge = [&](const Transformer& now) {
     double loss = 0;
     for (const TokenIds& window : windows) loss += next_token_loss(now, window).loss;
-    return Judgement{-loss / static_cast<double>(windows.size()), {}};
+    return Judgement{.score = -loss / static_cast<double>(windows.size()), .answers = {}};
   };
   Transformer learner = linear_model();
   const FinetuneResult result = finetune(learner, text, options, judge);
