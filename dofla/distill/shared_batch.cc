@@ -1,13 +1,26 @@
 #include "dofla/distill/shared_batch.h"
 
-#include <algorithm>
+#include "dofla/ops/activation.h"
 
 namespace dofla {
 namespace {
 
-void scale(Tensor& values, double factor) {
-  float* x = values.data<float>();
-  for (int64_t i = 0; i < values.count(); ++i) x[i] *= static_cast<float>(factor);
+// One tensor in the place of several, which become parts of it.
+Tensor joined(const std::vector<Tensor*>& parts) {
+  constexpr int64_t kApart = 64;  // kernels that take packs want parts to begin at one
+  std::vector<int64_t> begins;
+  int64_t end = 0;
+  for (const Tensor* part : parts) {
+    begins.push_back(end);
+    end += (part->count() + kApart - 1) / kApart * kApart;
+  }
+  Tensor all = Tensor::zeros({end}, parts.front()->dtype(), parts.front()->device());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Tensor part = all.slice(begins[i], begins[i] + parts[i]->count()).reshape(parts[i]->shape());
+    part.assign(*parts[i]);
+    *parts[i] = part;
+  }
+  return all;
 }
 
 }  // namespace
@@ -34,33 +47,23 @@ void SharedBatch::add_nothing(int64_t layer, const Features& features,
 // One exchange for all layers: what is to be sent is small beside the work of a batch, and so is
 // the memory beside that of the teacher's activations.
 void SharedBatch::finish() {
-  if (group_.alone()) return;
-  std::vector<double> losses;
-  std::vector<Tensor> gradients;
-  for (auto& [layer, loss, take] : waiting_) {
-    const Tensor per_head = loss.per_head.to(Device());
-    for (int64_t i = 0; i < per_head.count(); ++i)
-      losses.push_back(weight_ * per_head.data<double>()[i]);
-    for (const auto& [name, part] : feature_parts(loss.grad)) {
-      if (!part->defined()) continue;
-      *part = part->to(Device());
-      scale(*part, weight_);
-      gradients.push_back(*part);
-    }
+  if (group_.alone() || waiting_.empty()) return;
+  std::vector<Tensor*> losses, gradients;
+  for (Waiting& one : waiting_) {
+    losses.push_back(&one.loss.per_head);
+    for (const auto& [name, part] : feature_parts(one.loss.grad))
+      if (part->defined()) gradients.push_back(part);
   }
-  group_.sum(losses);
-  group_.sum(gradients);
-  const double* sum = losses.data();
-  for (auto& [layer, loss, take] : waiting_) {
-    const Device device = loss.per_head.device();
-    Tensor per_head(loss.per_head.shape(), DType::kF64);
-    std::copy_n(sum, per_head.count(), per_head.data<double>());
-    sum += per_head.count();
-    loss.per_head = per_head.to(device);
-    for (const auto& [name, part] : feature_parts(loss.grad))
-      if (part->defined()) *part = part->to(device);
-    (*take)(layer, loss);
-  }
+  // First, so that a GPU is at work on it while losses, which are summed in double, come here.
+  Tensor gradient = joined(gradients), loss = joined(losses);
+  if (weight_ != 1) scale(static_cast<float>(weight_), gradient);
+  group_.sum(std::span(&gradient, 1));
+  Tensor here = loss.to(Device());
+  const std::span all(here.data<double>(), static_cast<size_t>(here.count()));
+  for (double& x : all) x *= weight_;
+  group_.sum(all);
+  if (loss.device().is_cuda()) loss.assign(here);
+  for (const auto& [layer, own, take] : waiting_) (*take)(layer, own);
   waiting_.clear();
 }
 

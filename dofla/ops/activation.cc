@@ -77,4 +77,8 @@ void subtract(float factor, const Tensor& y, Tensor& x) {
   activation_backend(x.device()).subtract(factor, y, x);
 }
 
+void scale(float factor, Tensor& x) {
+  activation_backend(x.device()).scale(factor, x);
+}
+
 }  // namespace dofla

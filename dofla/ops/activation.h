@@ -28,6 +28,7 @@ GateGradients gate_backward(Activation f, const Tensor& inner, const Tensor& gat
 void multiply(Tensor& x, const Tensor& y);                // x *= y, element by element
 void add(Tensor& x, const Tensor& y);                     // x += y, element by element
 void subtract(float factor, const Tensor& y, Tensor& x);  // x = factor · (x − y)
+void scale(float factor, Tensor& x);                      // x *= factor
 
 // What a device has to implement; ops/activation.cc checks the arguments and picks the device.
 struct ActivationBackend {
@@ -36,6 +37,7 @@ struct ActivationBackend {
   decltype(&dofla::multiply) multiply;
   decltype(&dofla::add) add;
   decltype(&dofla::subtract) subtract;
+  decltype(&dofla::scale) scale;
   // Null where a device runs the parts one after the other. Without `gated` the result is f(inner).
   void (*gate)(Activation f, const Tensor& inner, const Tensor& gated, Tensor& result) = nullptr;
   // `grad` becomes that of inner; the result may be null.

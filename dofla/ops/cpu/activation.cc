@@ -235,13 +235,19 @@ void subtract(float factor, const Tensor& y, Tensor& x) {
   parallel_rows(x.count(), [&](int64_t i) { to[i] = factor * (to[i] - from[i]); });
 }
 
+void scale(float factor, Tensor& x) {
+  float* to = x.data<float>();
+  parallel_rows(x.count(), [&](int64_t i) { to[i] *= factor; });
+}
+
 }  // namespace
 
 const ActivationBackend kActivation = {.activate = activate,
                                        .activate_backward = activate_backward,
                                        .multiply = multiply,
                                        .add = add,
-                                       .subtract = subtract};
+                                       .subtract = subtract,
+                                       .scale = scale};
 
 }  // namespace dofla::cpu
 #endif

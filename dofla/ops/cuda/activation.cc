@@ -55,6 +55,11 @@ void subtract(float factor, const Tensor& y, Tensor& x) {
       "subtract");
 }
 
+void scale(float factor, Tensor& x) {
+  cuda_check(launch_scale(factor, element_of(x), x.count(), x.mutable_raw(), stream_of(x)),
+             "scale");
+}
+
 }  // namespace
 
 const ActivationBackend kActivation = {.activate = activate,
@@ -62,6 +67,7 @@ const ActivationBackend kActivation = {.activate = activate,
                                        .multiply = multiply,
                                        .add = add,
                                        .subtract = subtract,
+                                       .scale = scale,
                                        .gate = gate,
                                        .gate_backward = gate_backward};
 

@@ -77,6 +77,11 @@ struct ScaledDifference {
   __device__ float operator()(float x, float y) const { return factor * (x - y); }
 };
 
+struct Scaled {
+  float factor;
+  __device__ float operator()(float x, float) const { return factor * x; }
+};
+
 // Calls go(function, its slope).
 template <class Go>
 cudaError_t with_activation(Activation f, const Go& go) {
@@ -223,6 +228,11 @@ cudaError_t launch_multiply(Element element, int64_t count, const void* y, void*
 cudaError_t launch_subtract(float factor, Element element, int64_t count, const void* y, void* x,
                             cudaStream_t stream) {
   return launch_update(element, count, y, x, ScaledDifference{factor}, stream);
+}
+
+cudaError_t launch_scale(float factor, Element element, int64_t count, void* x,
+                         cudaStream_t stream) {
+  return launch_update(element, count, nullptr, x, Scaled{factor}, stream);
 }
 
 cudaError_t launch_round(int64_t count, const float* x, void* y, Element element,

@@ -29,6 +29,10 @@ cudaError_t launch_multiply(Element element, int64_t count, const void* y, void*
 cudaError_t launch_subtract(float factor, Element element, int64_t count, const void* y, void* x,
                             cudaStream_t stream);
 
+// x *= factor
+cudaError_t launch_scale(float factor, Element element, int64_t count, void* x,
+                         cudaStream_t stream);
+
 // y = x, rounded to the type of y
 cudaError_t launch_round(int64_t count, const float* x, void* y, Element element,
                          cudaStream_t stream);

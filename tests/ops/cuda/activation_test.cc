@@ -82,6 +82,9 @@ TEST_F(CudaActivation, SumsAndProducts) {
   subtract(0.25f, y, difference);
   subtract(0.25f, y.to(gpu), gpu_difference);
   EXPECT_TRUE(test::same_bits(here(gpu_difference), difference));
+  scale(0.3f, difference);
+  scale(0.3f, gpu_difference);
+  EXPECT_TRUE(test::same_bits(here(gpu_difference), difference));
   EXPECT_TRUE(test::same_bits(here(gpu_product), product));
 }
 
