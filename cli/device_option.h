@@ -13,9 +13,14 @@ class DeviceOption {
     add_choice(app, "--device", choice_, "cpu, cuda, or auto: a GPU if there is one");
   }
 
-  // Ranks on one machine take its GPUs by turns. Throws Error saying what to change where the
-  // device that was asked for is not to be had.
-  Device get(const Group& group = {}) const { return Device::chosen(choice_, group.local_rank()); }
+  // All ranks of a group. Those on one machine take its GPUs by turns, and are connected where each
+  // has one to itself. Throws Error saying what to change where the device that was asked for is
+  // not to be had.
+  Device get(const Group& group = {}) const {
+    Device device = Device::chosen(choice_, group.local_rank());
+    group.connect(device);
+    return device;
+  }
 
  private:
   DeviceChoice choice_ = DeviceChoice::kAuto;

@@ -104,7 +104,7 @@ void FinetuneText::run(const FinetuneArguments& arguments) const {
   std::optional<Verdict> verdict;
   if (teacher)
     verdict = compare_.write(*teacher, arguments.training.out(), text.held_out,
-                             arguments.device.get(arguments.group), arguments.stop);
+                             arguments.device.get(), arguments.stop);
   if (arguments.json) {
     OrderedJson json = to_json(text, *tuned, teacher.has_value());
     if (divergence) json["fidelity"] = dofla::to_json(*divergence);

@@ -73,7 +73,7 @@ void Program::run(const Command& command, const Group& group) const {
   else if (!group.alone() && std::getenv("OMP_NUM_THREADS") == nullptr)
     omp_set_num_threads(threads_of_rank(group));
   if (command.share) return command.share(group);
-  if (!group.alone())
+  if (group.size() > 1)
     throw UsageError(fmt::format("{} is done by one process, and {} were started: leave mpirun out",
                                  command.app->get_name(), group.size()));
   command.run();

@@ -24,6 +24,24 @@ if(DOFLA_MPI)
   endif()
 endif()
 
+# Ranks with a GPU each exchange tensors through NCCL, without which these go through the memory of
+# the CPU.
+if(DOFLA_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+if(DOFLA_NCCL AND DOFLA_CUDA AND DOFLA_MPI)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    message(STATUS "Found NCCL: ${NCCL_LIBRARY}")
+  else()
+    message(STATUS "No NCCL found: GPUs of several processes will exchange tensors through the memory of the CPU (libnccl-dev has it)")
+    set(DOFLA_NCCL OFF)
+  endif()
+else()
+  set(DOFLA_NCCL OFF)
+endif()
+
 # The headers use the public ones.
 set(dofla_public_libraries fmt::fmt nlohmann_json::nlohmann_json OpenMP::OpenMP_CXX)
 set(dofla_private_libraries
@@ -32,7 +50,9 @@ set(dofla_private_libraries
 if(DOFLA_MPI)
   list(APPEND dofla_private_libraries MPI::MPI_CXX)
 endif()
+if(DOFLA_NCCL)
+  list(APPEND dofla_private_libraries ${NCCL_LIBRARY})
+endif()
 if(DOFLA_CUDA)
-  find_package(CUDAToolkit REQUIRED)
   list(APPEND dofla_private_libraries CUDA::cudart_static CUDA::cublasLt)
 endif()

@@ -31,7 +31,8 @@ install(FILES ${PROJECT_BINARY_DIR}/dofla.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(DIRECTORY dofla/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dofla
         FILES_MATCHING PATTERN "*.h"
         PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE PATTERN no_cuda EXCLUDE PATTERN transformers EXCLUDE
-        PATTERN http_connection.h EXCLUDE PATTERN transport.h EXCLUDE)
+        PATTERN http_connection.h EXCLUDE PATTERN transport.h EXCLUDE
+        PATTERN gpu_link.h EXCLUDE)
 
 if(DOFLA_CLI)
   install(TARGETS dofla_cli)

@@ -41,6 +41,8 @@ class Device {
     return dofla::name(is_cuda() ? DeviceChoice::kCuda : DeviceChoice::kCpu);
   }
   std::string description() const;  // "CPU", "NVIDIA H200, 139 GiB"
+  // Bytes by which a GPU is told from all others, on any machine; none of the CPU.
+  std::string unique_name() const;
 
   void synchronize() const;  // waits for all work given to the stream
 

@@ -80,6 +80,10 @@ std::string CudaContext::description() const {
                      static_cast<double>(properties_.totalGlobalMem) / kGiB);
 }
 
+std::string CudaContext::unique_name() const {
+  return {properties_.uuid.bytes, sizeof(properties_.uuid.bytes)};
+}
+
 void* CudaContext::allocate(size_t bytes) {
   const size_t size = rounded(bytes);
   const std::lock_guard lock(mutex_);
@@ -144,6 +148,10 @@ Device Device::cuda(int turn) {
 
 std::string Device::description() const {
   return is_cuda() ? context_->description() : "CPU";
+}
+
+std::string Device::unique_name() const {
+  return is_cuda() ? context_->unique_name() : "";
 }
 
 void Device::synchronize() const {

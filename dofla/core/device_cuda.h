@@ -30,6 +30,7 @@ class CudaContext {
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t cublas() const { return cublas_; }
   std::string description() const;
+  std::string unique_name() const;
 
   // Scratch for cuBLASLt, used by one product at a time.
   void* cublas_workspace() const { return cublas_workspace_; }

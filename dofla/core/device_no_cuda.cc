@@ -22,6 +22,10 @@ std::string Device::description() const {
   return "CPU";
 }
 
+std::string Device::unique_name() const {
+  return "";
+}
+
 void Device::synchronize() const {}
 
 std::shared_ptr<void> allocate_on(const Device&, int64_t) {

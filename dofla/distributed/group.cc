@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
+#include <set>
 
 #include "dofla/core/error.h"
+#include "dofla/distributed/gpu_link.h"
+#include "dofla/distributed/shards.h"
 #include "dofla/distributed/transport.h"
 
 namespace dofla {
@@ -49,25 +51,77 @@ void require_no_other_launcher() {
 
 }  // namespace
 
+struct Group::Gpus {
+  bool never = false, always = false;  // what the user said
+  Device own = {};                     // of this rank, where each has one to itself
+  std::shared_ptr<const transport::GpuLink> link = {};  // made when it is first wanted
+};
+
 Group Group::launched() {
   const int started = started_by_mpi();
   if (started == 0) require_no_other_launcher();
   Group group;
-  if (started == 0 || (started == 1 && !transport::available())) return group;
+  if (started > 1 || (started == 1 && transport::available())) group.join(started);
+  const std::string_view asked = environment("DOFLA_NCCL");
+  if (!asked.empty() && asked != "0" && asked != "always")
+    fail(
+        "DOFLA_NCCL is {}: expected 0, which exchanges through the memory of the CPU, always, or "
+        "nothing",
+        asked);
+  // A process alone has nobody to be connected with, unless it is to try how that works.
+  if (group.size_ > 1 || asked == "always")
+    group.gpus_ = std::make_shared<Gpus>(Gpus{.never = asked == "0", .always = asked == "always"});
+  return group;
+}
+
+void Group::join(int started) {
   const transport::Place place = transport::start(started);
   if (place.size < started)
     fail(
         "{} processes were started, but MPI finds {}: the mpirun is of another MPI than this dofla "
         "was built with",
         started, place.size);
-  group.rank_ = place.rank;
-  group.size_ = place.size;
-  group.local_rank_ = place.local_rank;
-  group.local_size_ = place.local_size;
-  return group;
+  rank_ = place.rank;
+  size_ = place.size;
+  local_rank_ = place.local_rank;
+  local_size_ = place.local_size;
+}
+
+bool Group::is_connected() const {
+  return gpus_ != nullptr && gpus_->own.is_cuda();
+}
+
+void Group::connect(const Device& device) const {
+  if (gpus_ == nullptr) return;
+  *gpus_ = {.never = gpus_->never, .always = gpus_->always};
+  const bool can = transport::can_link_gpus() && !gpus_->never;
+  const std::vector<std::string> names = gather(can ? device.unique_name() : "");
+  const std::set<std::string> different(names.begin(), names.end());
+  if (different.size() == names.size() && !different.contains("")) {
+    gpus_->own = device;
+  } else if (gpus_->always && device.is_cuda()) {
+    if (!transport::can_link_gpus())
+      fail(
+          "DOFLA_NCCL=always: this build of dofla has no NCCL: build it again where cmake finds "
+          "nccl.h and libnccl, or leave the variable out");
+    fail(
+        "DOFLA_NCCL=always: {} ranks have {} GPUs between them: start as many ranks as there are "
+        "GPUs, or leave the variable out",
+        size_, different.size() - different.count(""));
+  }
+}
+
+std::shared_ptr<const transport::GpuLink> Group::link(const Device& device) const {
+  if (!is_connected() || gpus_->own != device) return nullptr;
+  if (gpus_->link == nullptr) {
+    const std::vector<std::string> names = gather(is_first() ? transport::new_link_name() : "");
+    gpus_->link = std::make_shared<transport::GpuLink>(names.front(), device, rank_, size_);
+  }
+  return gpus_->link;
 }
 
 void Group::leave() const {
+  if (gpus_ != nullptr) gpus_->link.reset();
   transport::finish();
 }
 
@@ -82,55 +136,32 @@ Share Group::share(int64_t count, int rank) const {
 }
 
 void Group::sum(std::span<float> values) const {
-  if (!alone()) transport::sum(values);
+  if (size_ > 1) transport::sum(values);
 }
 
 void Group::sum(std::span<double> values) const {
-  if (!alone()) transport::sum(values);
+  if (size_ > 1) transport::sum(values);
 }
 
 void Group::sum(std::span<Tensor> tensors) const {
-  if (alone()) return;
-  constexpr size_t kAtOnce = size_t{1} << 22;
-  std::vector<Tensor> here;
-  std::vector<std::span<float>> waiting;  // what the next exchange carries
-  std::vector<float> packed;
-  const auto exchange = [&] {
-    transport::sum(std::span(packed));
-    const float* from = packed.data();
-    for (const std::span<float> part : waiting) {
-      std::copy_n(from, part.size(), part.data());
-      from += part.size();
-    }
-    waiting.clear();
-    packed.clear();
-  };
-  for (const Tensor& tensor : tensors) {
-    here.push_back(tensor.to(Device()));
-    const std::span all(here.back().data<float>(), static_cast<size_t>(tensor.count()));
-    for (size_t at = 0; at < all.size();) {
-      const auto part = all.subspan(at, std::min(kAtOnce - packed.size(), all.size() - at));
-      packed.insert(packed.end(), part.begin(), part.end());
-      waiting.push_back(part);
-      at += part.size();
-      if (packed.size() == kAtOnce) exchange();
-    }
-  }
-  exchange();
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i].device().is_cuda()) tensors[i].assign(here[i]);
+  if (alone() || tensors.empty()) return;
+  std::vector<int64_t> counts;
+  for (const Tensor& tensor : tensors) counts.push_back(tensor.count());
+  const Shards shards(*this, std::move(counts), tensors.front().device());
+  shards.sum(tensors);
+  shards.gather(tensors);
 }
 
 std::vector<std::string> Group::gather(std::string_view bytes) const {
-  return alone() ? std::vector{std::string(bytes)} : transport::gather(bytes);
+  return size_ == 1 ? std::vector{std::string(bytes)} : transport::gather(bytes);
 }
 
 bool Group::any(bool mine) const {
-  return alone() ? mine : transport::any(mine);
+  return size_ == 1 ? mine : transport::any(mine);
 }
 
 void Group::wait() const {
-  if (!alone()) transport::any(false);
+  if (size_ > 1) transport::any(false);
 }
 
 }  // namespace dofla

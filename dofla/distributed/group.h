@@ -2,11 +2,12 @@
 // several are started by mpirun or srun and talk through MPI. Every function says whether all ranks
 // must call it: such a call waits for the others.
 //
-// Tensors on a GPU go through the memory of the CPU. sum() is the one place where a transport of
-// the GPUs' own (NCCL) would take over.
+// Tensors go from GPU to GPU (NCCL) where every rank has one to itself, otherwise through the
+// memory of the CPU, with the same bits.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,10 @@
 #include "dofla/core/tensor.h"
 
 namespace dofla {
+
+namespace transport {
+class GpuLink;
+}
 
 // Consecutive things of which a rank takes some.
 struct Share {
@@ -30,12 +35,17 @@ class Group {
   // process, and leave() at its end. Throws Error saying what to do where several processes were
   // started that cannot find each other.
   static Group launched();
+  // All ranks, of the device that each computes on: finds out whether GPUs can reach each other,
+  // for all copies of this group. Without it they do not. The environment's DOFLA_NCCL has a say in
+  // it: docs/scale.md.
+  void connect(const Device& device) const;
   void leave() const;                         // all ranks, when all went well
   [[noreturn]] void abort(int status) const;  // ends all ranks, from any of them
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  bool alone() const { return size_ == 1; }
+  // One rank may be asked to do as if there were several (DOFLA_NCCL=always).
+  bool alone() const { return size_ == 1 && !is_connected(); }
   bool is_first() const { return rank_ == 0; }  // the one that prints and writes
   // Among the ranks on the same machine.
   int local_rank() const { return local_rank_; }
@@ -50,7 +60,7 @@ class Group {
   // the same bits, on every one of them. All come with as many elements.
   void sum(std::span<float> values) const;
   void sum(std::span<double> values) const;
-  void sum(std::span<Tensor> tensors) const;  // F32, on any device; as if they were one
+  void sum(std::span<Tensor> tensors) const;  // F32, all on one device, whichever
 
   // All ranks. What each of them says, by their numbers; bytes of any kind and length.
   std::vector<std::string> gather(std::string_view bytes) const;
@@ -58,7 +68,15 @@ class Group {
   bool any(bool mine) const;  // all ranks
   void wait() const;          // all ranks: until the last one is here
 
+  // All ranks. The way to the others' GPUs for tensors on this device, on all of them or on none.
+  std::shared_ptr<const transport::GpuLink> link(const Device& device) const;
+
  private:
+  struct Gpus;
+  void join(int started);  // so many processes
+  bool is_connected() const;
+
+  std::shared_ptr<Gpus> gpus_;  // null where they are not to be connected
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
 };
 

@@ -125,20 +125,24 @@ struct Exchange::Requests {
 Exchange::Exchange(std::span<const Message> sent, std::span<const Message> received)
     : requests_(std::make_unique<Requests>()) {
   constexpr int64_t kAtOnce = int64_t{1} << 30;
-  const auto each_part = [&](const Message& message, const auto& begin) {
-    for (int64_t at = 0; at < message.bytes; at += kAtOnce)
-      begin(static_cast<std::byte*>(message.data) + at,
-            static_cast<int>(std::min(kAtOnce, message.bytes - at)), message.rank,
-            &requests_->all.emplace_back());
+  const auto each_part = [&](int64_t bytes, const auto& begin) {
+    for (int64_t at = 0; at < bytes; at += kAtOnce)
+      begin(at, static_cast<int>(std::min(kAtOnce, bytes - at)));
   };
-  for (const Message& message : received)
-    each_part(message, [](void* to, int bytes, int rank, MPI_Request* request) {
-      MPI_Irecv(to, bytes, MPI_BYTE, rank, 0, MPI_COMM_WORLD, request);
+  for (const Message& message : received) {
+    auto* to = static_cast<std::byte*>(Tensor(message.tensor).mutable_raw());
+    each_part(message.tensor.bytes(), [&](int64_t at, int bytes) {
+      MPI_Irecv(to + at, bytes, MPI_BYTE, message.rank, 0, MPI_COMM_WORLD,
+                &requests_->all.emplace_back());
     });
-  for (const Message& message : sent)
-    each_part(message, [](const void* from, int bytes, int rank, MPI_Request* request) {
-      MPI_Isend(from, bytes, MPI_BYTE, rank, 0, MPI_COMM_WORLD, request);
+  }
+  for (const Message& message : sent) {
+    const auto* from = static_cast<const std::byte*>(message.tensor.raw());
+    each_part(message.tensor.bytes(), [&](int64_t at, int bytes) {
+      MPI_Isend(from + at, bytes, MPI_BYTE, message.rank, 0, MPI_COMM_WORLD,
+                &requests_->all.emplace_back());
     });
+  }
 }
 
 Exchange::~Exchange() = default;

@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "dofla/core/error.h"
 #include "dofla/distributed/agreement.h"
-#include "dofla/distributed/transport.h"
+#include "dofla/distributed/gpu_link.h"
+#include "dofla/ops/activation.h"
 
 namespace dofla {
 namespace {
 
-// Blocks of a parcel: 4 MiB, or so many that shares differ little.
+// Blocks of a parcel: 4 MiB, or so many that shares differ little. Between GPUs, where it takes
+// longer to begin an exchange than to move so little, 32 MiB.
 constexpr int64_t kParcelBlocks = 256;
+constexpr int64_t kLinkedParcelBlocks = 2048;
 constexpr int64_t kBlocksOfRank = 16;
 constexpr size_t kMostUnderway = 8;  // parcels, so that memory does not grow with the tensors
 
@@ -35,8 +40,38 @@ void append(const Shard& shard, std::vector<Shard>& shards) {
     shards.push_back(shard);
 }
 
-transport::Message message(int rank, Tensor part) {
-  return {rank, part.mutable_raw(), part.bytes()};
+using Messages = std::vector<transport::Message>;
+
+// Of tensors on GPUs that are not connected; it is over when this returns.
+void exchange_by_cpu(const Messages& sent, const Messages& received) {
+  std::map<const void*, Tensor> copies;  // what goes to several ranks is copied once
+  Messages from, to;
+  for (const auto& [rank, tensor] : sent) {
+    Tensor& copy = copies[tensor.raw()];
+    if (!copy.defined()) copy = tensor.to(Device());
+    from.push_back({rank, copy});
+  }
+  for (const auto& [rank, tensor] : received)
+    to.push_back({rank, Tensor(tensor.shape(), tensor.dtype())});
+  transport::Exchange(from, to).wait();
+  for (size_t i = 0; i < to.size(); ++i) Tensor(received[i].tensor).assign(to[i].tensor);
+}
+
+// What is under way then: messages on the CPU. Those between GPUs take their turn in the streams.
+std::optional<transport::Exchange> begin_exchange(const transport::GpuLink* link,
+                                                  const Messages& sent, const Messages& received) {
+  if (sent.empty() && received.empty()) return std::nullopt;
+  const Tensor& any = (sent.empty() ? received : sent).front().tensor;
+  if (!any.device().is_cuda()) return transport::Exchange(sent, received);
+  if (link != nullptr)
+    link->exchange(sent, received);
+  else
+    exchange_by_cpu(sent, received);
+  return std::nullopt;
+}
+
+void wait_for(std::optional<transport::Exchange>& exchange) {
+  if (exchange) exchange->wait();
 }
 
 // Elements of a tensor of which one number in `each` is kept.
@@ -50,13 +85,17 @@ Tensor Shard::of(const Tensor& whole) const {
   return whole.reshape({whole.count()}).slice(begin, end);
 }
 
-Shards::Shards(const Group& group, std::vector<int64_t> counts)
-    : group_(group), counts_(std::move(counts)), held_(static_cast<size_t>(group.size())) {
+Shards::Shards(const Group& group, std::vector<int64_t> counts, const Device& device)
+    : group_(group),
+      counts_(std::move(counts)),
+      link_(group.link(device)),
+      held_(static_cast<size_t>(group.size())) {
   std::vector<Shard> blocks;
   for (size_t i = 0; i < counts_.size(); ++i)
     for (int64_t at = 0; at < counts_[i]; at += kBlock)
       blocks.push_back({i, at, std::min(at + kBlock, counts_[i])});
-  const int64_t each = std::max(kParcelBlocks, kBlocksOfRank * group.size());
+  const int64_t each = std::max(link_ == nullptr ? kParcelBlocks : kLinkedParcelBlocks,
+                                kBlocksOfRank * group.size());
   for (int64_t at = 0; at < std::ssize(blocks); at += each) {
     Parcel& parcel = parcels_.emplace_back(held_.size());
     const int64_t count = std::min(each, std::ssize(blocks) - at);
@@ -70,28 +109,38 @@ Shards::Shards(const Group& group, std::vector<int64_t> counts)
   }
 }
 
+void Shards::require_counts(std::span<const Tensor> tensors) const {
+  require(tensors.size() == counts_.size(), "shards: {} tensors, expected {}", tensors.size(),
+          counts_.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    require(tensors[i].count() == counts_[i] && tensors[i].device() == tensors.front().device(),
+            "shards: tensor {} of {} elements on {}, expected {} on {}", i, tensors[i].count(),
+            tensors[i].device().name(), counts_[i], tensors.front().device().name());
+}
+
 void Shards::sum(std::span<const Tensor> tensors) const {
   if (!group_.alone()) ShardedSum(*this, tensors).finish();
 }
 
 void Shards::gather(std::span<const Tensor> tensors) const {
+  require_counts(tensors);
   if (group_.alone()) return;
-  std::deque<transport::Exchange> underway;
+  std::deque<std::optional<transport::Exchange>> underway;
   const auto finish_oldest = [&] {
-    underway.front().wait();
+    wait_for(underway.front());
     underway.pop_front();
   };
   for (const Parcel& parcel : parcels_) {
-    std::vector<transport::Message> sent, received;
+    Messages sent, received;
     for (int rank = 0; rank < group_.size(); ++rank) {
       if (rank == group_.rank()) continue;
       for (const Shard& shard : parcel[static_cast<size_t>(group_.rank())])
-        sent.push_back(message(rank, shard.of(tensors)));
+        sent.push_back({rank, shard.of(tensors)});
       for (const Shard& shard : parcel[static_cast<size_t>(rank)])
-        received.push_back(message(rank, shard.of(tensors)));
+        received.push_back({rank, shard.of(tensors)});
     }
     if (underway.size() == kMostUnderway) finish_oldest();
-    underway.emplace_back(sent, received);
+    underway.push_back(begin_exchange(link_.get(), sent, received));
   }
   while (!underway.empty()) finish_oldest();
 }
@@ -117,8 +166,7 @@ Tensor Shards::whole(size_t tensor, std::span<const Tensor> held, DType dtype, i
   if (group_.alone())
     for (size_t i = 0; i < held.size(); ++i)
       if (own()[i].tensor == tensor) return held[i].to(Device());
-  std::vector<Tensor> mine;  // what is sent must stay where it is
-  std::vector<transport::Message> sent, received;
+  Messages sent, received;
   Tensor all;
   if (group_.is_first()) all = Tensor({(counts_[tensor] + each - 1) / each}, dtype);
   for (size_t i = 0; i < held.size(); ++i) {
@@ -126,29 +174,32 @@ Tensor Shards::whole(size_t tensor, std::span<const Tensor> held, DType dtype, i
     if (group_.is_first())
       kept_of(own()[i], all, each).assign(held[i]);
     else
-      sent.push_back(message(0, mine.emplace_back(held[i].to(Device()))));
+      sent.push_back({0, held[i].to(Device())});
   }
   for (int rank = 1; group_.is_first() && rank < group_.size(); ++rank)
     for (const Shard& shard : of(rank))
-      if (shard.tensor == tensor) received.push_back(message(rank, kept_of(shard, all, each)));
-  if (!sent.empty() || !received.empty()) transport::Exchange(sent, received).wait();
+      if (shard.tensor == tensor) received.push_back({rank, kept_of(shard, all, each)});
+  std::optional<transport::Exchange> exchange = begin_exchange(nullptr, sent, received);
+  wait_for(exchange);
   return all;
 }
 
-// What came from the other ranks stands one after another, in their order.
-struct ShardedSum::Underway {
+struct ShardedSum::Parts {
   const std::vector<Shard>& own;
-  std::vector<float> received;
-  transport::Exchange exchange;
+  Tensor received;  // [other ranks, elements of own], in their order
+  std::optional<transport::Exchange> exchange = {};
+
+  Tensor of(int64_t sender) const {
+    return received.slice(sender, sender + 1).reshape({received.size(1)});
+  }
 };
 
 ShardedSum::ShardedSum(const Shards& shards, std::span<const Tensor> tensors,
                        std::span<const int64_t> layers)
     : shards_(shards), tensors_(tensors) {
-  require(tensors.size() == shards.counts_.size() &&
-              (layers.empty() || layers.size() == tensors.size()),
-          "shards: {} tensors of {} layers, expected {}", tensors.size(), layers.size(),
-          shards.counts_.size());
+  shards.require_counts(tensors);
+  require(layers.empty() || layers.size() == tensors.size(), "shards: {} tensors of {} layers",
+          tensors.size(), layers.size());
   for (size_t i = 0; i < shards.parcels_.size(); ++i) {
     int64_t complete = layers.empty() ? -1 : std::numeric_limits<int64_t>::max();
     for (const std::vector<Shard>& of_rank : shards.parcels_[i])
@@ -169,42 +220,46 @@ void ShardedSum::start_next() {
   const Group& group = shards_.group_;
   const Shards::Parcel& parcel = shards_.parcels_[order_[started_++].second];
   const std::vector<Shard>& own = parcel[static_cast<size_t>(group.rank())];
-  std::vector<float> buffer(static_cast<size_t>(count_of(own) * (group.size() - 1)));
-  std::vector<transport::Message> sent, received;
-  float* to = buffer.data();
-  for (int rank = 0; rank < group.size(); ++rank) {
+  const Device& device = tensors_.front().device();
+  auto parts = Parts{own, Tensor({group.size() - 1, count_of(own)}, DType::kF32, device)};
+  Messages sent, received;
+  for (int rank = 0, sender = 0; rank < group.size(); ++rank) {
     if (rank == group.rank()) continue;
     for (const Shard& shard : parcel[static_cast<size_t>(rank)])
-      sent.push_back(message(rank, shard.of(tensors_)));
+      sent.push_back({rank, shard.of(tensors_)});
+    const Tensor to = parts.of(sender++);
+    int64_t at = 0;
     for (const Shard& shard : own) {
-      received.push_back({rank, to, shard.count() * static_cast<int64_t>(sizeof(float))});
-      to += shard.count();
+      received.push_back({rank, to.slice(at, at + shard.count())});
+      at += shard.count();
     }
   }
-  if (underway_.size() == kMostUnderway) add_oldest();
-  underway_.push_back(std::unique_ptr<Underway>(
-      new Underway{own, std::move(buffer), transport::Exchange(sent, received)}));
+  // A stream takes one after the other: there more of them would only need more memory.
+  const size_t most = device.is_cuda() ? 1 : kMostUnderway;
+  if (underway_.size() == most) add_oldest();
+  parts.exchange = begin_exchange(shards_.link_.get(), sent, received);
+  underway_.push_back(std::make_unique<Parts>(std::move(parts)));
 }
 
 // A sum of two does not depend on their order: what ranks before this one sent is added up first.
 void ShardedSum::add_oldest() {
-  Underway& one = *underway_.front();
-  one.exchange.wait();
-  const int64_t own = count_of(one.own), before = shards_.group_.rank();
-  const auto add = [](const float* from, int64_t count, float* to) {
-    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
-  };
-  float* received = one.received.data();
-  for (int64_t sender = 1; sender < before; ++sender) add(received + sender * own, own, received);
-  const auto add_to_own = [&](const float* from) {
-    for (const Shard& shard : one.own) {
-      add(from, shard.count(), shard.of(tensors_).data<float>());
-      from += shard.count();
+  Parts& parts = *underway_.front();
+  wait_for(parts.exchange);
+  const int64_t senders = shards_.group_.size() - 1, before = shards_.group_.rank();
+  const auto add_to_own = [&](const Tensor& part) {
+    int64_t at = 0;
+    for (const Shard& shard : parts.own) {
+      Tensor sum = shard.of(tensors_);
+      add(sum, part.slice(at, at + shard.count()));
+      at += shard.count();
     }
   };
-  add_to_own(received);
-  for (int64_t sender = std::max<int64_t>(before, 1); sender < shards_.group_.size() - 1; ++sender)
-    add_to_own(received + sender * own);
+  for (int64_t sender = 1; sender < before; ++sender) {
+    Tensor sum = parts.of(0);
+    add(sum, parts.of(sender));
+  }
+  if (before > 0) add_to_own(parts.of(0));
+  for (int64_t sender = before; sender < senders; ++sender) add_to_own(parts.of(sender));
   underway_.pop_front();
 }
 

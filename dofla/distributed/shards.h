@@ -30,17 +30,19 @@ class Shards {
  public:
   static constexpr int64_t kBlock = 4096;
 
-  Shards(const Group& group, std::vector<int64_t> counts);  // of the elements of each tensor
+  // Of tensors of so many elements on a device. All ranks.
+  Shards(const Group& group, std::vector<int64_t> counts, const Device& device = {});
 
   const std::vector<Shard>& own() const { return of(group_.rank()); }
   const std::vector<Shard>& of(int rank) const { return held_[static_cast<size_t>(rank)]; }
   const Group& group() const { return group_; }
 
   // All ranks. Own shards become the sums over the ranks, in the order of their numbers, as
-  // Group::sum() has them; the others stay as they were. F32 on the CPU.
+  // Group::sum() has them; the others stay as they were. F32. What is on a GPU goes through the
+  // memory of the CPU where GPUs are not connected.
   void sum(std::span<const Tensor> tensors) const;
 
-  // All ranks. Takes every shard from the rank that holds it. F32 on the CPU.
+  // All ranks. Takes every shard from the rank that holds it. F32, by the same ways.
   void gather(std::span<const Tensor> tensors) const;
 
   // All ranks. A number of every block, by tensors, from those of the own blocks in their order.
@@ -54,8 +56,11 @@ class Shards {
  private:
   using Parcel = std::vector<std::vector<Shard>>;  // by ranks
 
+  void require_counts(std::span<const Tensor> tensors) const;
+
   Group group_;
   std::vector<int64_t> counts_;
+  std::shared_ptr<const transport::GpuLink> link_;  // between the GPUs of the ranks, or null
   std::vector<Parcel> parcels_;
   std::vector<std::vector<Shard>> held_;  // by ranks, those that touch put together
 
@@ -63,7 +68,8 @@ class Shards {
 };
 
 // Such sums while the tensors are still being made. They become complete from the highest layer to
-// the lowest, and parcels are sent in that order, the same on all ranks.
+// the lowest, and parcels are sent in that order, the same on all ranks. On a GPU a sum takes its
+// turn in the stream: nothing is won there over a sum of what is complete.
 class ShardedSum {
  public:
   // Tensor i is complete with layers[i]; where it is −1, or there are none, with finish() only.
@@ -79,7 +85,7 @@ class ShardedSum {
   void finish();
 
  private:
-  struct Underway;
+  struct Parts;  // of a sum, from the other ranks
   void start_next();
   void add_oldest();
 
@@ -87,7 +93,7 @@ class ShardedSum {
   std::span<const Tensor> tensors_;
   std::vector<std::pair<int64_t, size_t>> order_;  // a layer and a parcel
   size_t started_ = 0;
-  std::deque<std::unique_ptr<Underway>> underway_;
+  std::deque<std::unique_ptr<Parts>> underway_;
 };
 
 }  // namespace dofla

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dofla/core/tensor.h"
+
 namespace dofla::transport {
 
 struct Place {
@@ -26,16 +28,15 @@ void sum(std::span<double> values);
 std::vector<std::string> gather(std::string_view bytes);
 bool any(bool mine);
 
-// Bytes that go to a rank, or that come from it.
+// A tensor that goes to a rank, or that is written by what comes from it. Two ranks must name those
+// between them in the same order.
 struct Message {
   int rank = 0;
-  void* data = nullptr;
-  int64_t bytes = 0;
+  Tensor tensor;
 };
 
-// Messages that are under way while this rank does something else. Two ranks must name those
-// between them in the same order. What is sent must not change, and what is received has no value,
-// before wait() has returned.
+// Messages on the CPU that are under way while this rank does something else. What is sent must not
+// change, and what is received has no value, before wait() has returned.
 class Exchange {
  public:
   Exchange(std::span<const Message> sent, std::span<const Message> received);

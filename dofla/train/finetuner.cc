@@ -144,7 +144,7 @@ double Finetuner::differentiate(const std::vector<int64_t>& examples, double sha
                                 NamedTensors& gradients) {
   const std::vector<int64_t> own = own_part(examples);
   // Ranks add gradients up while the backward runs. Those of low-rank updates follow from all of
-  // them, and those on a GPU are not there when a backward has been told to make them.
+  // them, and a GPU's stream would only take both in turn.
   if (!options_.group.alone() && !lora_ && !model_.device().is_cuda()) {
     optimizer_.expect(parameters(gradients_), layers_of(gradients_));
     gradients_.finished = [this](int64_t layer) { optimizer_.finished(layer); };

@@ -52,7 +52,8 @@ Optimizer::Optimizer(NamedTensors parameters, const OptimizerOptions& options, c
       tensors_(without_names(parameters_)),
       copies_(std::move(copies)),
       options_(options),
-      shards_(group, counts_of(parameters_)) {
+      shards_(group, counts_of(parameters_),
+              tensors_.empty() ? Device() : tensors_.front().device()) {
   require(options_.clip >= 0, "optimizer: expected a norm to clip at from 0 up, found {}",
           options_.clip);
   require(copies_.empty() || copies_.size() == tensors_.size(),
@@ -66,8 +67,7 @@ Optimizer::Optimizer(NamedTensors parameters, const OptimizerOptions& options, c
     one.moments = new_adam_moments(one.value, dtype_of(options_.moments));
     one.moments.seed = mixed(options_.seed + mixed(shard.tensor));
     one.moments.first = shard.begin;
-    // What other ranks have stepped is rounded when it has come, with what this one has.
-    if (group.alone() && copies_[shard.tensor].defined()) one.copy = shard.of(copies_);
+    if (copies_[shard.tensor].defined()) one.copy = shard.of(copies_);
   }
 }
 
@@ -100,10 +100,7 @@ bool Optimizer::step(const NamedTensors& gradients, double learning_rate) {
             gradients[i].first, parameters_[i].first);
     require_shape(gradients[i].second, tensors_[i].shape(), "optimizer: " + gradients[i].first);
   }
-  std::vector<Tensor> tensors = without_names(gradients);
-  // Ranks exchange what is in the memory of the CPU.
-  if (!shards_.group().alone())
-    for (Tensor& tensor : tensors) tensor = tensor.to(Device());
+  const std::vector<Tensor> tensors = without_names(gradients);
   const Tensor norm = norm_of_sums(tensors);
   for (size_t i = 0; i < held_.size(); ++i)
     held_[i].gradient = shards_.own()[i].of(tensors).to(held_[i].value.device());
@@ -116,8 +113,7 @@ bool Optimizer::step(const NamedTensors& gradients, double learning_rate) {
     return false;
   }
   ++steps_;
-  hand_out(tensors);
-  if (!shards_.group().alone()) round_copies();
+  hand_out();
   return true;
 }
 
@@ -135,24 +131,28 @@ Tensor Optimizer::norm_of_sums(std::span<const Tensor> gradients) {
   }
   std::vector<Tensor> own;
   for (const Shard& shard : shards_.own()) own.push_back(shard.of(gradients));
-  const Tensor squares = block_squares(own);
+  const Tensor squares = block_squares(own).to(Device());
   std::vector<double> all;
   const double* first = squares.data<double>();
   for (const std::vector<double>& blocks : shards_.gather_blocks({first, first + squares.count()}))
     all.insert(all.end(), blocks.begin(), blocks.end());
   Tensor sums({std::ssize(all)}, DType::kF64);
   std::ranges::copy(all, sums.data<double>());
-  return norm_of_blocks(sums, gradients).to(tensors_.front().device());
+  return norm_of_blocks(sums.to(tensors_.front().device()), gradients);
 }
 
-// Every rank has the steps that the others made. What a GPU has goes through `staging`, tensors
-// like the parameters on the CPU.
-void Optimizer::hand_out(std::span<Tensor> staging) {
-  if (shards_.group().alone() || tensors_.empty()) return;
-  if (!tensors_.front().device().is_cuda()) return shards_.gather(tensors_);
-  for (const Shard& shard : shards_.own()) shard.of(staging).assign(shard.of(tensors_));
-  shards_.gather(staging);
-  for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].assign(staging[i]);
+// Every rank has the steps that the others made. A step rounds what this rank holds; the rest is
+// rounded when it has come.
+void Optimizer::hand_out() {
+  shards_.gather(tensors_);
+  for (int rank = 0; rank < shards_.group().size(); ++rank) {
+    if (rank == shards_.group().rank()) continue;
+    for (const Shard& shard : shards_.of(rank)) {
+      if (!copies_[shard.tensor].defined()) continue;
+      Tensor copy = shard.of(copies_);
+      round_into(shard.of(tensors_), copy);
+    }
+  }
 }
 
 void Optimizer::round_copies() {
@@ -215,10 +215,7 @@ Optimizer::Copy Optimizer::copy() const {
 
 void Optimizer::take(const Copy& copy) {
   for (size_t i = 0; i < copy.size(); ++i) shards_.own()[i].of(tensors_).assign(copy[i]);
-  std::vector<Tensor> staging;
-  if (!shards_.group().alone())
-    for (const Tensor& tensor : tensors_) staging.push_back(tensor.to(Device()));
-  hand_out(staging);
+  hand_out();
   round_copies();
 }
 

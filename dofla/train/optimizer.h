@@ -83,7 +83,7 @@ class Optimizer {
  private:
   void set_rates(double learning_rate);
   Tensor norm_of_sums(std::span<const Tensor> gradients);
-  void hand_out(std::span<Tensor> staging);
+  void hand_out();
   void round_copies();
 
   NamedTensors parameters_;

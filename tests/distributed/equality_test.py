@@ -36,11 +36,11 @@ class Equality(unittest.TestCase):
             if not any(name in where for name in but):
                 self.assertLessEqual(abs(found[where] - value), tolerance * max(1, abs(value)), where)
 
-    def trained(self, ranks, *command):
-        """What a run logs of its steps and says in the end, and the model."""
+    def trained(self, ranks, *command, first=""):
+        """What a run logs of its steps and says in the end, and the model; `first` is of mpi.run."""
         out, log = new_path(), new_path("log.jsonl")
         arguments = [*command, "--out", out, "--log", log]
-        said = json.loads(mpi.run(ranks, *arguments, "--json")[0]) if ranks > 1 else answer(*arguments)
+        said = json.loads(mpi.run(ranks, *arguments, "--json", first=first)[0]) if ranks > 1 else answer(*arguments)
         self.assertTrue((out / "model.safetensors").exists())
         self.assertEqual([path.name for path in out.parent.glob(out.name + "*")], [out.name])
         return logged(log), said, out

@@ -53,11 +53,12 @@ class Refused(Failure):
     def test_a_missing_model(self):
         self.expect(2, "evaluate", SCRATCH / "none", *TEXT[:4], words=["rank 0", "none"])
 
-    def test_other_launchers(self):
+    def test_the_environment(self):
         for environment, words in (
                 ({"RANK": "1", "WORLD_SIZE": "4"}, "start them with mpirun -n 4"),
                 ({"SLURM_STEP_NUM_TASKS": "3"}, "srun --mpi=pmix"),
-                ({"PMI_SIZE": "2", "PMI_RANK": "0"}, "another MPI")):
+                ({"PMI_SIZE": "2", "PMI_RANK": "0"}, "another MPI"),
+                ({"DOFLA_NCCL": "yes"}, "DOFLA_NCCL is yes: expected 0")):
             done = subprocess.run([BINARY, "inspect", MODEL], env={**os.environ, **environment}, capture_output=True,
                                   text=True, check=False)
             self.assertEqual(done.returncode, 1, environment)

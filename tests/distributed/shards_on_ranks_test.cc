@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dofla/core/error.h"
 #include "dofla/distributed/shards.h"
 #include "tests/distributed/ranks.h"
 
@@ -98,6 +99,32 @@ TEST(ShardsOnRanks, EveryShardComesFromItsHolder) {
   shards.gather(tensors);
   for (size_t i = 0; i < tensors.size(); ++i)
     EXPECT_EQ(values(tensors[i]), values(expected[i])) << i;
+}
+
+// On the ranks' GPUs, whether these are connected or not; one may have to do for all.
+TEST(ShardsOnRanks, TensorsOnGpusHaveTheBitsOfTheCpu) {
+  Device gpu;
+  try {
+    gpu = Device::cuda(group.local_rank());
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  group.connect(gpu);
+  std::vector<Tensor> expected = tensors_of_rank(group.rank()), tensors, again;
+  for (const Tensor& tensor : expected) {
+    tensors.push_back(tensor.to(gpu));
+    again.push_back(tensor.to(gpu));
+  }
+  group.sum(expected);
+  group.sum(tensors);
+  const Shards shards(group, kCounts, gpu);
+  shards.sum(again);
+  shards.gather(again);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(values(tensors[i].to(Device())), values(expected[i])) << i;
+    EXPECT_EQ(values(again[i].to(Device())), values(expected[i])) << i;
+  }
+  group.connect(Device());  // the other tests are of the CPU
 }
 
 TEST(ShardsOnRanks, NumbersOfBlocksComeInTheirOrder) {
