@@ -9,81 +9,101 @@ namespace dofla::cuda {
 namespace {
 
 constexpr int64_t kMostShared =
-    224 * 1024;  // a block has 227 KiB, some of them for what is declared
+    219 * 1024;  // a block has 227 KiB, some of them for what is declared
 
-template <class T, int kWidth, int kHeads>
-__global__ void __launch_bounds__(32 * kMostChooserWarps)
-    evict_keys(const __grid_constant__ EvictArguments a) {
-  using Cache = Chooser<T, kWidth, kHeads>;
-  __shared__ float powers[kTokens + 1];
-  __shared__ typename Cache::Parts parts;
-  const int64_t head = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-  const KeyCache& own = a.cache[blockIdx.x];
-  const int thread = threadIdx.x, threads = blockDim.x, limit = own.limit;
-  const int keys = own.before + a.tokens, slot_count = slots_for(limit, a.block);
-  T* free_space = reinterpret_cast<T*>(shared_memory());
-  T* slots = a.slots != nullptr ? static_cast<T*>(a.slots) + head * a.most_slots * Cache::kStride
-                                : free_space;
-  if (a.slots == nullptr) free_space += a.most_slots * Cache::kStride;
-  const int query_elements = a.units * Cache::kColumns * Cache::kStride;
-  const auto queries = [&](int buffer) {
-    return typename Cache::Rows{free_space + buffer * query_elements};
-  };
-  const EvictLists s = lists_at(a, free_space + 2 * query_elements);
-  Cache cache = {a,      own,   s, {slots}, slot_count, candidates_of(limit, a.sinks, a.recent),
-                 powers, parts, 0};
-
+// Begins the lists: key i in slot i, as far as there are slots.
+__device__ __forceinline__ void begin_lists(const EvictArguments& a, const KeyCache& own,
+                                            const EvictLists& s, int loaded) {
+  const int slot_count = slots_for(own.limit, a.block);
   const float* before =
       a.before == nullptr ? nullptr : a.before + blockIdx.y * a.places + own.first;
-  for (int slot = thread; slot < slot_count; slot += threads) {
+  for (int slot = threadIdx.x; slot < slot_count; slot += blockDim.x) {
     s.score[slot] = slot < own.before ? before[slot] : 0.0f;
-    s.index[slot] = kNoKey;
+    s.index[slot] = slot < loaded ? slot : kNoKey;
+    s.by_age[slot] = slot;
   }
-  for (int p = thread; p < limit; p += threads) s.by_age[p] = p;
-  for (int i = thread; i < a.block; i += threads) s.spare[i] = limit + i;
-  begin_leaving(a.block, s.leaving, threads);
+  for (int i = threadIdx.x; i < 2 * a.block; i += blockDim.x) s.spare[i] = own.limit + i;
+}
+
+__device__ __forceinline__ void write_held(const EvictArguments& a, const KeyCache& own,
+                                           const EvictLists& s, int held) {
+  const int64_t place = int64_t{blockIdx.y} * a.places + own.first;
+  int32_t* const leaves = a.to.leaves + (int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * a.key_rows;
+  for (int p = threadIdx.x; p < own.limit; p += blockDim.x) {
+    const int slot = s.by_age[p], key = s.index[slot];
+    if (p < held) leaves[key] = kStays;
+    a.to.held[place + p] = p < held ? static_cast<int>(blockIdx.x) * a.key_rows + key : -1;
+    a.to.score[place + p] = p < held ? s.score[slot] : 0.0f;
+  }
+}
+
+// Two barriers of the block divide a turn. Before the first, one warp chooses which keys leave, and
+// the tile warps find weights as if none left; before the second, these add to the scores, and the
+// choosing warp brings its lists up to date. Three buffers of queries let it load those of a turn
+// while tile warps may still read those of the turn before the last.
+template <class T, int kWidth, int kHeads>
+__global__ void __launch_bounds__(32 * (kMostTileWarps + 1))
+    evict_keys(const __grid_constant__ EvictArguments a) {
+  using Cache = Chooser<T, kWidth, kHeads>;
+  constexpr int kQueries = Cache::kColumns * Cache::kStride;
+  __shared__ float powers[kTokens + 1];
+  __shared__ Parts parts;
+  const int64_t head = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+  const KeyCache& own = a.cache[blockIdx.x];
+  const int thread = threadIdx.x, threads = blockDim.x, warp = thread / 32;
+  const int keys = own.before + a.tokens, loaded = min(own.limit + 2 * a.block, keys);
+  T* queries = reinterpret_cast<T*>(shared_memory());
+  T* slots = queries;
+  if (a.slots == nullptr)
+    queries += a.most_slots * Cache::kStride;
+  else
+    slots = static_cast<T*>(a.slots) + head * a.most_slots * Cache::kStride;
+  const EvictLists s = lists_at(a, queries + 3 * kQueries);
+  const Cache cache = {a, own, s, {slots}, candidates_of(own.limit, a.sinks, a.recent), keys};
+  const Turns turns = {own.limit, a.block, keys, a.group, kHeads};
+
+  Turn past = {}, turn = turns.at(own.before, 0), next = turns.after(turn);
+  begin_lists(a, own, s, loaded);
   if (thread <= kTokens) powers[thread] = powf(a.decay, static_cast<float>(thread));
   for (int i = own.times * a.block + thread; i < a.order_row; i += threads)
     a.to.order[head * a.order_row + i] = -1;
   __syncthreads();
-  cache.load_keys(min(limit, keys), s.by_age);
-  cache.load_queries(own.before, 0, queries(0));
+  cache.load_keys(0, loaded, s.by_age);
+  if (turns.exists(turn)) cache.load_queries(turn, {queries});
   commit_copies();
-
-  int token = own.before, buffer = 0;
-  for (int n = 0; n <= own.times; ++n) {
-    const int end = min(keys, limit + n * a.block), next_end = min(keys, end + a.block);
-    while (token < end) {
-      const int count = min(kTokens, end - token), together = a.units * kHeads;
-      for (int first_head = 0; first_head < a.group; first_head += together) {
-        wait_for_copies<0>();
-        __syncthreads();
-        if (n < own.times) cache.load_keys(next_end, s.spare_at(n));
-        if (first_head + together < a.group)
-          cache.load_queries(token, first_head + together, queries(buffer ^ 1));
-        else if (token + count < keys)
-          cache.load_queries(token + count, 0, queries(buffer ^ 1));
-        commit_copies();
-        cache.attend(token, count, first_head, queries(buffer));
-        buffer ^= 1;
-      }
-      token += count;
-    }
-    if (n == own.times) break;
-    cache.load_keys(next_end, s.spare_at(n));  // of a cache that was full from the beginning
-    commit_copies();
-    __syncthreads();
-    cache.evict(n);
-  }
+  wait_for_copies<0>();
   __syncthreads();
-  const int held = keys - own.times * a.block;
-  const int64_t place = int64_t{blockIdx.y} * a.places + own.first;
-  for (int p = thread; p < limit; p += threads) {
-    const int slot = s.by_age_at(own.times)[p], key = s.index[slot];
-    if (p < held) a.to.leaves[head * a.key_rows + key] = kStays;
-    a.to.held[place + p] = p < held ? static_cast<int>(blockIdx.x) * a.key_rows + key : -1;
-    a.to.score[place + p] = p < held ? s.score[slot] : 0.0f;
+
+  int buffer = 0;
+  const auto after = [](int x) { return x == 2 ? 0 : x + 1; };
+  if (warp == a.tile_warps) {
+    cache.load_ahead(past, next, {queries + kQueries});
+    while (turns.exists(turn)) {
+      if (turn.evicts) cache.choose();
+      meet(0, threads);
+      if (turn.evicts) cache.list(turn.times - 1);
+      past = turn, turn = next, next = turns.after(next), buffer = after(buffer);
+      wait_for_copies<0>();
+      // The other warps do this after the barrier, where it would delay the choice.
+      cache.load_ahead(past, next, {queries + after(buffer) * kQueries});
+      meet(0, threads);
+    }
+  } else {
+    const int all = slots_for(own.limit, a.block) / kSlotPair, first = warp * a.pairs;
+    const int pairs = min(max(all - first, 0), a.pairs);
+    TileWarp<T, kWidth, kHeads> tiles = {
+        a, own, s, {slots}, powers, parts, warp, kSlotPair * first, pairs};
+    while (turns.exists(turn)) {
+      cache.load_ahead(past, next, {queries + after(buffer) * kQueries});
+      tiles.attend(
+          turn, {queries + buffer * kQueries}, [&] { meet(0, threads); },
+          [&] { meet(1, threads - 32); });
+      wait_for_copies<0>();
+      meet(0, threads);
+      past = turn, turn = next, next = turns.after(next), buffer = after(buffer);
+    }
   }
+  write_held(a, own, s, keys - own.times * a.block);
 }
 
 int stride_of(int64_t width) {
@@ -94,23 +114,37 @@ int64_t bytes_of(Element element) {
   return element == Element::kF32 ? 4 : 2;
 }
 
-int heads_of_warp(const ExactKeysShape& s) {
-  return s.heads == s.key_heads ? 1 : 2;
+// Warps of a block where `blocks` are to run at once: a multiprocessor has registers for as many as
+// the largest block has. 128 multiprocessors are taken for granted.
+int most_tile_warps(int64_t blocks) {
+  const int together = std::max(chunks(blocks, 128), 1);
+  return std::max((kMostTileWarps + 1) / together - 1, 3);
+}
+
+// Query heads of a turn: as many as there are, if the warps have the registers for so many slots.
+int heads_of_turn(const ExactKeysShape& s, int pairs) {
+  int heads = 1;
+  while (heads < kMostHeadsOfTurn && heads < s.heads / s.key_heads &&
+         pairs * 2 * heads <= kMostTileWarps * kMostHeadsOfTurn)
+    heads *= 2;
+  return heads;
 }
 
 // Sizes of what a block has.
 EvictArguments sizes_of(const ExactKeysShape& s) {
   EvictArguments a = {};
   a.group = static_cast<int>(s.heads / s.key_heads);
-  a.units = std::min(chunks(a.group, heads_of_warp(s)), kMostChooserWarps);
   a.block = static_cast<int>(s.block);
   a.most_slots = slots_for(static_cast<int>(s.most_held()), a.block);
+  const int pairs = a.most_slots / kSlotPair;
+  a.pairs = std::min(chunks(pairs, most_tile_warps(s.batch * s.key_heads)),
+                     kMostHeadsOfTurn / heads_of_turn(s, pairs));
+  a.tile_warps = chunks(pairs, a.pairs);
   return a;
 }
 
-// As many as have a tile of slots of their own; more than eight only wait for each other longer.
-int warps_of(const EvictArguments& a) {
-  return a.units * std::clamp(a.most_slots / kSlotTile, 1, kMostChooserWarps / a.units);
+int heads_of_turn(const ExactKeysShape& s, const EvictArguments& a) {
+  return heads_of_turn(s, a.most_slots / kSlotPair);
 }
 
 int64_t slot_bytes(const ExactKeysShape& s, const EvictArguments& a) {
@@ -118,32 +152,46 @@ int64_t slot_bytes(const ExactKeysShape& s, const EvictArguments& a) {
 }
 
 int64_t other_bytes(const ExactKeysShape& s, const EvictArguments& a) {
-  const int64_t queries = int64_t{2} * a.units * heads_of_warp(s) * kTokens;
+  const int heads = heads_of_turn(s, a);
   // The right operand of a product is 16 rows high.
-  const int64_t read_beyond = heads_of_warp(s) == 1 ? kTokens : 0;
-  return (queries + read_beyond) * stride_of(s.width) * bytes_of(s.element) + list_words(a) * 4;
+  const int64_t queries = int64_t{3} * heads * kTokens + (heads == 1 ? kTokens : 0);
+  return queries * stride_of(s.width) * bytes_of(s.element) + list_words(a) * 4;
 }
 
 bool slots_in_shared(const ExactKeysShape& s, const EvictArguments& a) {
   return slot_bytes(s, a) + other_bytes(s, a) <= kMostShared;
 }
 
-template <class T>
+template <class T, int kHeads>
 cudaError_t launch_chooser(const ExactKeysShape& s, const EvictArguments& a, cudaStream_t stream) {
   const int64_t shared = other_bytes(s, a) + (a.slots == nullptr ? slot_bytes(s, a) : 0);
   return with_width(s.width, [&](auto width) {
-    constexpr int kWidth = decltype(width)::value;
-    return launch(heads_of_warp(s) == 1 ? evict_keys<T, kWidth, 1> : evict_keys<T, kWidth, 2>,
+    return launch(evict_keys<T, decltype(width)::value, kHeads>,
                   dim3(static_cast<unsigned>(s.key_heads), static_cast<unsigned>(s.batch)),
-                  32 * warps_of(a), static_cast<size_t>(shared), stream, a);
+                  32 * (a.tile_warps + 1), static_cast<size_t>(shared), stream, a);
   });
+}
+
+template <class T>
+cudaError_t launch_chooser(const ExactKeysShape& s, const EvictArguments& a, cudaStream_t stream) {
+  switch (heads_of_turn(s, a)) {
+    case 1:
+      return launch_chooser<T, 1>(s, a, stream);
+    case 2:
+      return launch_chooser<T, 2>(s, a, stream);
+    case 4:
+      return launch_chooser<T, 4>(s, a, stream);
+    default:
+      return launch_chooser<T, 8>(s, a, stream);
+  }
 }
 
 }  // namespace
 
 bool eviction_fits(const ExactKeysShape& s) {
   const EvictArguments a = sizes_of(s);
-  return s.element == Element::kF32 ? other_bytes(s, a) <= kMostShared : slots_in_shared(s, a);
+  return a.tile_warps <= kMostTileWarps &&
+         (s.element == Element::kF32 ? other_bytes(s, a) <= kMostShared : slots_in_shared(s, a));
 }
 
 int64_t eviction_workspace_bytes(const ExactKeysShape& s) {
@@ -160,7 +208,7 @@ cudaError_t launch_evict_keys(const ExactKeysShape& s, const EvictionRule& rule,
   a.slots = slots_in_shared(s, a) ? nullptr : workspace;
   for (int64_t h = 0; h < s.key_heads; ++h) a.cache[h] = s.cache[h];
   a.kept_row = s.kept(), a.places = static_cast<int>(s.places());
-  a.times_together = static_cast<int>(kTokensTogether / s.block);
+  while (a.block << a.together_shift < kTokensTogether) ++a.together_shift;
   a.order_row = static_cast<int>(s.most_times() * s.block), a.key_rows = static_cast<int>(s.keys);
   a.tokens = static_cast<int>(s.queries), a.width = static_cast<int>(s.width);
   a.sinks = static_cast<int>(rule.sinks), a.recent = static_cast<int>(rule.recent);

@@ -45,6 +45,99 @@ __device__ __forceinline__ void find_least(const uint32_t* rated, const Candidat
   }
 }
 
+// The least of what a lane looks through, in order: those that it gives next.
+struct LaneLeast {
+  static constexpr int kCount = 4;
+  static constexpr uint32_t kNone = 0xffffffffu;
+  uint32_t value[kCount] = {kNone, kNone, kNone, kNone};
+  int what[kCount] = {};
+
+  // A key that is younger than all that were added.
+  __device__ __forceinline__ void add(uint32_t own, int which) {
+    const bool enters = own < value[kCount - 1];
+    value[kCount - 1] = enters ? own : value[kCount - 1];
+    what[kCount - 1] = enters ? which : what[kCount - 1];
+#pragma unroll
+    for (int i = kCount - 1; i > 0; --i) {
+      const bool less = value[i] < value[i - 1];
+      const uint32_t low = less ? value[i] : value[i - 1], high = less ? value[i - 1] : value[i];
+      const int of_low = less ? what[i] : what[i - 1], of_high = less ? what[i - 1] : what[i];
+      value[i - 1] = low, value[i] = high;
+      what[i - 1] = of_low, what[i] = of_high;
+    }
+  }
+  // `what` stays where it is.
+  __device__ __forceinline__ void drop_first(bool really) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      value[i] = !really ? value[i] : i + 1 < kCount ? value[(i + 1) % kCount] : kNone;
+  }
+};
+
+// The same by one warp, one key after the other: a lane looks through a stretch of the candidates,
+// and the least of what the lanes would give next leaves. slot(p) is that at place p, score(slot)
+// its score; a lane calls leave(p, slot) for each key that it gives. Places and slots are below
+// 2¹⁵.
+template <class Slot, class Score, class Leave>
+__device__ __forceinline__ void take_least(const Candidates& all, int block, const Slot& slot,
+                                           const Score& score, const Leave& leave) {
+  constexpr int kCount = LaneLeast::kCount;
+  const int lane = threadIdx.x % 32, stretch = (all.end - all.first + 31) / 32;
+  const int first = all.first + lane * stretch, end = min(first + stretch, all.end);
+  LaneLeast own;
+  int given = 0;      // of `own`
+  uint32_t last = 0;  // value that the lane has given, of place last_place
+  int last_place = -1;
+  const auto look = [&] {
+    for (int p = first; p < end; p += kCount) {
+      int at[kCount];
+      uint32_t value[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) at[i] = slot(min(p + i, end - 1));
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        value[i] = min(__float_as_uint(score(at[i])), LaneLeast::kNone - 1);
+        const bool before = value[i] < last || (value[i] == last && p + i <= last_place);
+        if (before || p + i >= end) value[i] = LaneLeast::kNone;
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) own.add(value[i], at[i] << 16 | (p + i));
+    }
+  };
+  const auto give = [&] {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (i < given) leave(own.what[i] & 0xffff, own.what[i] >> 16);
+  };
+  look();
+  uint32_t least = __reduce_min_sync(kWholeWarp, own.value[0]);
+  for (int i = 0; i < block; ++i) {
+    bool gives = own.value[0] == least;
+    // The next round begins as if no other lane had the same value, before this is known.
+    uint32_t next = __reduce_min_sync(kWholeWarp, gives ? own.value[1] : own.value[0]);
+    const unsigned lanes = __ballot_sync(kWholeWarp, gives);
+    if (__popc(lanes) > 1) {
+      gives = lane == __ffs(static_cast<int>(lanes)) - 1;  // the oldest
+      next = __reduce_min_sync(kWholeWarp, gives ? own.value[1] : own.value[0]);
+    }
+    own.drop_first(gives);
+    given += gives;
+    if (stretch > kCount && __any_sync(kWholeWarp, given == kCount)) {
+      if (given == kCount) {  // there may be more
+        last = least, last_place = own.what[kCount - 1] & 0xffff;
+        give();
+        given = 0;
+        own = {};
+        look();
+      }
+      __syncwarp();
+      next = __reduce_min_sync(kWholeWarp, own.value[0]);
+    }
+    least = next;
+  }
+  give();
+}
+
 // Fills up a list of those that leave, which then stays so.
 __device__ __forceinline__ void begin_leaving(int block, int* leaving, int threads) {
   for (int i = block + threadIdx.x; i < in_fours(block); i += threads) leaving[i] = INT_MAX;

@@ -90,64 +90,84 @@ class CudaExactKeys : public test::AttentionOnGpu {
     return {e.order.to(device), e.leaves.to(device), e.kept.to(device), e.held.to(device),
             e.score.to(device)};
   }
+
+  void expect_that_the_least_leave(const CacheCase& c, const Inputs& x, DType dtype) {
+    const std::string what = name_of(c, dtype);
+    const Evictions found =
+        to(Device(), evict_keys(there(x.q, dtype), there(x.k, dtype), c.exact,
+                                x.score.defined() ? x.score.to(gpu) : Tensor(), c.past));
+    const std::vector<HeadCache> caches = head_caches(c.exact, c.key_heads, c.past, c.tokens);
+    const Evictions like = new_evictions(caches, c.batch, c.exact.block, {});
+    ASSERT_EQ(found.order.shape(), like.order.shape()) << what;
+    ASSERT_EQ(found.kept.shape(), like.kept.shape()) << what;
+    ASSERT_EQ(found.held.shape(), like.held.shape()) << what;
+    for (int64_t head = 0; head < c.batch * c.key_heads; ++head) {
+      expect_that_the_least_leave(c, caches[static_cast<size_t>(head % c.key_heads)], x, found,
+                                  head, what + fmt::format(", head {}", head));
+      if (HasFatalFailure()) return;
+    }
+  }
+  static void expect_that_the_least_leave(const CacheCase& c, const HeadCache& own, const Inputs& x,
+                                          const Evictions& found, int64_t head,
+                                          const std::string& what) {
+    const double tolerance = kPrecisions[0].relative * static_cast<double>(c.group) /
+                             (1 - c.exact.decay);  // the scores are at most so large
+    const int64_t block = c.exact.block, row = x.k.size(2), stride = c.tokens * c.width;
+    const int64_t b = head / c.key_heads, h = head % c.key_heads;
+    const int64_t stay = own.limit - block, place = b * found.score.size(1) + own.first;
+    const int32_t* order = found.order.data<int32_t>() + head * found.order.size(2);
+    const int32_t* kept = found.kept.data<int32_t>() + b * found.kept.size(1) + own.first_kept;
+    const int32_t* leaves = found.leaves.data<int32_t>() + head * row;
+    ReplayedCache cache(c, own, x.k.data<float>() + head * row * c.width,
+                        c.past > 0 ? x.score.data<float>() + place : nullptr);
+    int64_t n = 0;
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      if (cache.full()) {
+        ASSERT_LE(cache.leave(order + n * block), tolerance) << what << ", token " << t;
+        ASSERT_EQ(static_cast<int64_t>(cache.held().size()), stay) << what;
+        for (int64_t i = 0; i < block; ++i) ASSERT_EQ(leaves[order[n * block + i]], n) << what;
+        if (n * block % kTokensTogether == 0) {
+          ASSERT_TRUE(std::equal(cache.held().begin(), cache.held().end(),
+                                 kept + n * block / kTokensTogether * stay))
+              << what << ", token " << t;
+        }
+        ++n;
+      }
+      cache.come(x.q.data<float>() + head * c.group * stride + t * c.width, stride);
+    }
+    ASSERT_EQ(n, own.times) << what;
+    for (int64_t i = n * block; i < found.order.size(2); ++i) ASSERT_EQ(order[i], -1) << what;
+    const auto count = static_cast<int64_t>(cache.held().size());
+    for (int64_t i = 0; i < own.limit; ++i) {
+      const int32_t found_row = found.held.data<int32_t>()[place + i];
+      const float score = found.score.data<float>()[place + i];
+      const auto at = static_cast<size_t>(i);
+      ASSERT_EQ(found_row, i < count ? h * row + cache.held()[at] : -1) << what;
+      ASSERT_NEAR(score, i < count ? cache.score()[at] : 0, tolerance) << what;
+      if (i < count) {
+        ASSERT_EQ(leaves[cache.held()[at]], kStays) << what;
+      }
+    }
+  }
 };
 
 // Among scores that are closer than float32 resolves, either key may leave.
 TEST_F(CudaExactKeys, TheLeastAttendedLeave) {
   for (const CacheCase& c : all_sequences())
+    for (const auto& [dtype, relative] : kPrecisions)
+      expect_that_the_least_leave(c, inputs_of(c, dtype), dtype);
+}
+
+// A query gives nearly all to one key, and to others less than float32 can tell, until it leaves.
+TEST_F(CudaExactKeys, TheLeastAttendedLeaveWhereOneKeyHasAll) {
+  const ExactKeys small = {.keys = 40, .sinks = 4, .recent = 8, .block = 8};
+  for (const CacheCase& c :
+       {CacheCase{2, 2, 1, 200, 0, 64, small}, CacheCase{1, 2, 8, 90, 0, 64, small},
+        CacheCase{1, 1, 2, 60, 40, 64, small}})
     for (const auto& [dtype, relative] : kPrecisions) {
-      const std::string what = name_of(c, dtype);
-      const Inputs x = inputs_of(c, dtype);
-      const Evictions found =
-          to(Device(), evict_keys(there(x.q, dtype), there(x.k, dtype), c.exact,
-                                  x.score.defined() ? x.score.to(gpu) : Tensor(), c.past));
-      const std::vector<HeadCache> caches = head_caches(c.exact, c.key_heads, c.past, c.tokens);
-      const Evictions like = new_evictions(caches, c.batch, c.exact.block, {});
-      ASSERT_EQ(found.order.shape(), like.order.shape()) << what;
-      ASSERT_EQ(found.kept.shape(), like.kept.shape()) << what;
-      ASSERT_EQ(found.held.shape(), like.held.shape()) << what;
-      const int64_t block = c.exact.block, row = x.k.size(2), stride = c.tokens * c.width;
-      const double tolerance = kPrecisions[0].relative * static_cast<double>(c.group) /
-                               (1 - c.exact.decay);  // the scores are at most so large
-      for (int64_t head = 0; head < c.batch * c.key_heads; ++head) {
-        const int64_t b = head / c.key_heads, h = head % c.key_heads;
-        const HeadCache& own = caches[static_cast<size_t>(h)];
-        const int64_t stay = own.limit - block, place = b * found.score.size(1) + own.first;
-        const int32_t* order = found.order.data<int32_t>() + head * found.order.size(2);
-        const int32_t* kept = found.kept.data<int32_t>() + b * found.kept.size(1) + own.first_kept;
-        const int32_t* leaves = found.leaves.data<int32_t>() + head * row;
-        ReplayedCache cache(c, own, x.k.data<float>() + head * row * c.width,
-                            c.past > 0 ? x.score.data<float>() + place : nullptr);
-        int64_t n = 0;
-        for (int64_t t = 0; t < c.tokens; ++t) {
-          if (cache.full()) {
-            ASSERT_LE(cache.leave(order + n * block), tolerance)
-                << what << ", head " << head << ", token " << t;
-            ASSERT_EQ(static_cast<int64_t>(cache.held().size()), stay) << what;
-            for (int64_t i = 0; i < block; ++i) ASSERT_EQ(leaves[order[n * block + i]], n) << what;
-            if (n * block % kTokensTogether == 0) {
-              ASSERT_TRUE(std::equal(cache.held().begin(), cache.held().end(),
-                                     kept + n * block / kTokensTogether * stay))
-                  << what << ", token " << t;
-            }
-            ++n;
-          }
-          cache.come(x.q.data<float>() + head * c.group * stride + t * c.width, stride);
-        }
-        ASSERT_EQ(n, own.times) << what;
-        for (int64_t i = n * block; i < found.order.size(2); ++i) ASSERT_EQ(order[i], -1) << what;
-        const auto count = static_cast<int64_t>(cache.held().size());
-        for (int64_t i = 0; i < own.limit; ++i) {
-          const int32_t found_row = found.held.data<int32_t>()[place + i];
-          const float score = found.score.data<float>()[place + i];
-          const auto at = static_cast<size_t>(i);
-          ASSERT_EQ(found_row, i < count ? h * row + cache.held()[at] : -1) << what;
-          ASSERT_NEAR(score, i < count ? cache.score()[at] : 0, tolerance) << what;
-          if (i < count) {
-            ASSERT_EQ(leaves[cache.held()[at]], kStays) << what;
-          }
-        }
-      }
+      Inputs x = inputs_of(c, dtype);
+      for (int64_t i = 0; i < x.q.count(); ++i) x.q.data<float>()[i] *= 64;
+      expect_that_the_least_leave(c, x, dtype);
     }
 }
 
