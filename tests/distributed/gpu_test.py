@@ -19,6 +19,11 @@ COMMANDS = [
 ]
 
 
+# Products on a GPU are of bf16, which keeps 2^-8 of a number, and those of fewer rows may add up in another order: gradients
+# then differ by as much, and losses by a fraction of it.
+OF_BF16 = 2.0**-8 / 8
+
+
 def skip_without_gpu():
     alone = subprocess.run([BINARY, "evaluate", MODEL, "--data", text_file(40), "--device", "cuda"], capture_output=True,
                            text=True, check=False)
@@ -41,7 +46,7 @@ class Ranks(Equality):
     def test_two_find_what_one_finds(self):
         # They share a GPU where there is only one.
         for command in COMMANDS:
-            self.equal_training(*command, ranks=(2,))
+            self.equal_training(*command, ranks=(2,), tolerance=OF_BF16)
 
     def test_every_way_has_the_same_bits(self):
         for command in COMMANDS:
