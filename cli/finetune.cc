@@ -26,9 +26,14 @@ void run(const Options& options, const Group& group) {
   });
 }
 
+std::string settings_row(std::string_view name, const FinetuneOptions& options,
+                         const std::string& rate) {
+  return fmt::format("  {:<13} {:>6} {:>7} {:>8}  {}\n", name, rate, options.batch, options.epochs,
+                     options.keep_best ? "best" : "last");
+}
+
 std::string settings_row(std::string_view name, const FinetuneOptions& options) {
-  return fmt::format("  {:<13} {:>6.0e} {:>7} {:>8}  {}\n", name, options.learning_rate,
-                     options.batch, options.epochs, options.keep_best ? "best" : "last");
+  return settings_row(name, options, fmt::format("{:.0e}", options.learning_rate));
 }
 
 // The defaults, a line a task: the paper's settings.
@@ -39,7 +44,9 @@ std::string settings_table() {
     text += settings_row(task.name, paper_finetune_options(task.name));
   return text + settings_row("text", text_finetune_options(false)) +
          settings_row("text, teacher", text_finetune_options(true)) +
-         settings_row("  exact keys", text_finetune_options(true, true));
+         settings_row("  exact keys", close_student_options(1),
+                      fmt::format("{:g}e-3/C", kCloseRate * 1e3)) +
+         "  C: the model's width\n";
 }
 
 void add_options(CLI::App& app, FinetuneArguments& arguments) {
@@ -63,7 +70,7 @@ void add_options(CLI::App& app, FinetuneArguments& arguments) {
              real_between(0, 1e3));
   add_number(app, "--feature-rate", arguments.feature_rate,
              "times --lr is the learning rate of a linear model's features\n"
-             "(default: 1, with a teacher 20, at the default --lr for exact keys 200)",
+             "(default: 1, with a teacher 20, at the default --lr for exact keys 0.8 C)",
              "F", real_between(0, 1e6));
   add_number(app, "--weight-decay", job.weight_decay,
              "of matrices, not of norms, biases and features", "W", real_between(0, 1e3))

@@ -79,10 +79,11 @@ void FinetuneText::add(CLI::App& app) {
 void FinetuneText::run(const FinetuneArguments& arguments) const {
   const Checkpoint checkpoint(arguments.model.folder());
   // Low-rank updates bear larger steps than the matrices that they are added to.
-  const bool small_steps =
-      !arguments.learning_rate && arguments.job.lora == 0 && has_exact_keys(checkpoint);
-  const FinetuneOptions job =
-      arguments.complete(text_finetune_options(!teacher_.empty() || !taught_.empty(), small_steps));
+  const bool learns = !teacher_.empty() || !taught_.empty();
+  const bool is_close =
+      learns && !arguments.learning_rate && arguments.job.lora == 0 && has_exact_keys(checkpoint);
+  const FinetuneOptions job = arguments.complete(
+      is_close ? close_student_options(checkpoint.config().width) : text_finetune_options(learns));
   std::optional<Checkpoint> teacher;
   std::optional<TeacherFile> taught;
   if (!teacher_.empty()) teacher.emplace(teacher_);

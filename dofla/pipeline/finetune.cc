@@ -82,18 +82,22 @@ void require_unchanged_rest(const Checkpoint& checkpoint, const FinetuneOptions&
 }  // namespace
 
 // docs/results/distill.md says what they gave. The next token alone is soon learnt by heart.
-FinetuneOptions text_finetune_options(bool with_teacher, bool small_steps) {
+FinetuneOptions text_finetune_options(bool with_teacher) {
   FinetuneOptions options;
   options.epochs = with_teacher ? 3 : 1;
   options.batch = 8;
   options.learning_rate = with_teacher ? 2e-4 : 1e-4;
   options.feature_rate = with_teacher ? 20 : 1;
   options.checkpoint_every = 500;
-  if (with_teacher && small_steps) {
-    constexpr double kSmaller = 10;
-    options.learning_rate /= kSmaller;
-    options.feature_rate *= kSmaller;
-  }
+  return options;
+}
+
+// docs/results/finetune.md has the rates that were tried on models of three widths.
+FinetuneOptions close_student_options(int64_t width) {
+  FinetuneOptions options = text_finetune_options(true);
+  const double of_features = options.learning_rate * options.feature_rate;
+  options.learning_rate = kCloseRate / static_cast<double>(width);
+  options.feature_rate = of_features / options.learning_rate;
   return options;
 }
 

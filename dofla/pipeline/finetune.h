@@ -11,9 +11,12 @@
 namespace dofla {
 
 // What training on text has where nothing else is said; on a task it is paper_finetune_options().
-// With `small_steps` matrices learn at a rate for students that are close to their teacher already,
-// and features as fast as otherwise.
-FinetuneOptions text_finetune_options(bool with_teacher, bool small_steps = false);
+FinetuneOptions text_finetune_options(bool with_teacher);
+
+// The same of students that are close to their teacher already: matrices learn at kCloseRate / C,
+// the slower the wider the model is, and features as fast as otherwise.
+inline constexpr double kCloseRate = 5e-3;
+FinetuneOptions close_student_options(int64_t width);
 
 // Whether a student keeps exact keys beside its features: then it is that close.
 bool has_exact_keys(const Checkpoint& model);
