@@ -56,6 +56,7 @@ TEST(Estimate, PredictsTheRunsThatWereMeasuredWithinAQuarter) {
   };
   const ModelConfig small = gpt2_small();
   for (const Measured& run : {Measured{small, "distill", 32, 1024 / 1.03e-3},
+                              {small, "finetune --teacher", 8, 305'000},
                               {kTinyLlama, "distill", 8, 141'000},
                               {kLlama8b, "distill", 8, 25'000},
                               {kTinyLlama, "finetune --teacher", 8, 42'000}}) {
