@@ -35,6 +35,15 @@ FeatureSet FeatureSet::to(const Device& device) const {
   return there;
 }
 
+std::string kind_of(const FeatureSet& features) {
+  if (features.layers.empty()) return "softmax";
+  const bool exact =
+      std::ranges::any_of(features.exact, [](const ExactKeys& keys) { return !keys.empty(); });
+  const bool linear =
+      std::ranges::any_of(features.layers, [](const Features& layer) { return !layer.empty(); });
+  return exact && linear ? "hybrid" : exact ? "exact keys" : "linear";
+}
+
 const ExactKeySet& common_exact_keys(std::span<const FeatureSet> sets) {
   require(!sets.empty(), "exact keys: of no features");
   const FeatureSet& first = sets.front();

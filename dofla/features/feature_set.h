@@ -26,6 +26,10 @@ struct FeatureSet {
   FeatureSet to(const Device& device) const;  // a copy there; itself if it is there already
 };
 
+// What attention a model with such a set has: linear, exact keys, both (hybrid), or softmax where
+// the set has no layers.
+std::string kind_of(const FeatureSet& features);
+
 // The exact keys of sets that are trained or weighed side by side, on the same queries and keys:
 // one or more. Throws std::invalid_argument if they are not the same.
 const ExactKeySet& common_exact_keys(std::span<const FeatureSet> sets);

@@ -20,15 +20,6 @@ void require_comparable(const ModelToCompare& teacher, const std::vector<ModelTo
            student.name, found, teacher.name, vocabulary);
 }
 
-std::string kind_of(const FeatureSet& features) {
-  if (features.layers.empty()) return "softmax";
-  const bool exact =
-      std::ranges::any_of(features.exact, [](const ExactKeys& keys) { return !keys.empty(); });
-  const bool linear =
-      std::ranges::any_of(features.layers, [](const Features& layer) { return !layer.empty(); });
-  return exact && linear ? "hybrid" : exact ? "exact keys" : "linear";
-}
-
 // The controls on the first windows of a text, beside the student on these.
 TextControls measure_controls(const ModelToCompare& teacher, const ModelToCompare& student,
                               const TextToCompare& text, const Compared& compared,

@@ -52,13 +52,10 @@ ServedModel::ServedModel(const Checkpoint& checkpoint, const ServedModelOptions&
       tokenizer_(Tokenizer::load(checkpoint.folder())),
       model_(load_model(checkpoint, options.device)),
       texts_(tokenizer_) {
-  FeatureSet features;
-  kind_ = "softmax";
-  if (is_linear(checkpoint)) {
-    features = load_features(checkpoint);
-    kind_ = features.exact.empty() ? "linear" : "hybrid";
-    if (growing_layers(features, model_.config()) > 0) kind_ = "partly " + kind_;
-  }
+  const FeatureSet features = is_linear(checkpoint) ? load_features(checkpoint) : FeatureSet();
+  kind_ = kind_of(features);
+  if (is_linear(checkpoint) && growing_layers(features, model_.config()) > 0)
+    kind_ = "partly " + kind_;
   state_bytes_ = sequence_bytes(features, model_.config(), 0);
   bytes_per_token_ = sequence_bytes(features, model_.config(), 1) - state_bytes_;
   find_chat_template(checkpoint.folder(), options.chat_template);
