@@ -97,6 +97,9 @@ TEST_F(Reproduce, TablesHoldTheNumbersOfTheRuns) {
   const InferenceResult inference = read_inference(*study, *folder, 4);
   EXPECT_EQ(inference_table(*study, *folder, 4).rows[1].cells[1].text,
             fmt::format("{:.3f}", inference[1][0].decode));
+  // Beside the longest of two lengths, that of Fix.
+  EXPECT_EQ(inference_table(*study, *folder, 4).rows[0].cells[4].text,
+            fmt::format("{:.2f}", inference[0][1].decode / inference[1][1].decode));
   const TrainingTime training = read_training_time(*study, *folder, 4);
   EXPECT_EQ(training_time_table(*study, *folder, 4).rows[2].cells[1].text,
             fmt::format("{:.2f}", training.losses[1] / training.teacher_forward));
