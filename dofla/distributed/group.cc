@@ -135,10 +135,6 @@ Share Group::share(int64_t count, int rank) const {
   return {begin, begin + each + (rank < more ? 1 : 0)};
 }
 
-void Group::sum(std::span<float> values) const {
-  if (size_ > 1) transport::sum(values);
-}
-
 void Group::sum(std::span<double> values) const {
   if (size_ > 1) transport::sum(values);
 }

@@ -58,7 +58,6 @@ class Group {
 
   // All ranks. Sums over the ranks, in the order of their numbers: the same number of ranks gives
   // the same bits, on every one of them. All come with as many elements.
-  void sum(std::span<float> values) const;
   void sum(std::span<double> values) const;
   void sum(std::span<Tensor> tensors) const;  // F32, all on one device, whichever
 

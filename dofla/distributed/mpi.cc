@@ -21,40 +21,6 @@ int own_rank() {
   return rank;
 }
 
-// Every rank adds up its part of the values and hands the sum to all: no more bytes than in a ring,
-// every sum is made once, and its order is ours. MPI_Allreduce chooses an order by what is fastest.
-template <class T>
-void sum_in_order(std::span<T> values, MPI_Datatype type) {
-  constexpr size_t kAtOnce = size_t{1} << 22;  // MPI counts with int
-  const int size = ranks(), mine = own_rank();
-  std::vector<int> counts(static_cast<size_t>(size)), begins(counts.size()),
-      own_counts(counts.size()), own_begins(counts.size());
-  std::vector<T> received;
-  for (size_t at = 0; at < values.size(); at += kAtOnce) {
-    const std::span<T> part = values.subspan(at, std::min(kAtOnce, values.size() - at));
-    const auto place = [&](int rank) {
-      return static_cast<int>(part.size() * static_cast<size_t>(rank) / counts.size());
-    };
-    const int own = place(mine + 1) - place(mine);
-    for (int r = 0; r < size; ++r) {
-      const auto i = static_cast<size_t>(r);
-      begins[i] = place(r);
-      counts[i] = place(r + 1) - place(r);
-      own_counts[i] = own;
-      own_begins[i] = own * r;
-    }
-    received.resize(static_cast<size_t>(own) * counts.size());
-    MPI_Alltoallv(part.data(), counts.data(), begins.data(), type, received.data(),
-                  own_counts.data(), own_begins.data(), type, MPI_COMM_WORLD);
-    T* sum = part.data() + place(mine);
-    std::copy_n(received.data(), own, sum);
-    for (const T* from = received.data() + own; from != received.data() + received.size();)
-      for (int i = 0; i < own; ++i) sum[i] += *from++;
-    MPI_Allgatherv(MPI_IN_PLACE, 0, type, part.data(), counts.data(), begins.data(), type,
-                   MPI_COMM_WORLD);
-  }
-}
-
 }  // namespace
 
 bool available() {
@@ -86,12 +52,37 @@ void abort(int status) {
   ::_exit(status);
 }
 
-void sum(std::span<float> values) {
-  sum_in_order(values, MPI_FLOAT);
-}
-
+// Every rank adds up its part of the values and hands the sum to all: no more bytes than in a ring,
+// every sum is made once, and its order is ours. MPI_Allreduce chooses an order by what is fastest.
 void sum(std::span<double> values) {
-  sum_in_order(values, MPI_DOUBLE);
+  constexpr size_t kAtOnce = size_t{1} << 22;  // MPI counts with int
+  const int size = ranks(), mine = own_rank();
+  std::vector<int> counts(static_cast<size_t>(size)), begins(counts.size()),
+      own_counts(counts.size()), own_begins(counts.size());
+  std::vector<double> received;
+  for (size_t at = 0; at < values.size(); at += kAtOnce) {
+    const std::span<double> part = values.subspan(at, std::min(kAtOnce, values.size() - at));
+    const auto place = [&](int rank) {
+      return static_cast<int>(part.size() * static_cast<size_t>(rank) / counts.size());
+    };
+    const int own = place(mine + 1) - place(mine);
+    for (int r = 0; r < size; ++r) {
+      const auto i = static_cast<size_t>(r);
+      begins[i] = place(r);
+      counts[i] = place(r + 1) - place(r);
+      own_counts[i] = own;
+      own_begins[i] = own * r;
+    }
+    received.resize(static_cast<size_t>(own) * counts.size());
+    MPI_Alltoallv(part.data(), counts.data(), begins.data(), MPI_DOUBLE, received.data(),
+                  own_counts.data(), own_begins.data(), MPI_DOUBLE, MPI_COMM_WORLD);
+    double* sum = part.data() + place(mine);
+    std::copy_n(received.data(), own, sum);
+    for (const double* from = received.data() + own; from != received.data() + received.size();)
+      for (int i = 0; i < own; ++i) sum[i] += *from++;
+    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DOUBLE, part.data(), counts.data(), begins.data(),
+                   MPI_DOUBLE, MPI_COMM_WORLD);
+  }
 }
 
 std::vector<std::string> gather(std::string_view bytes) {

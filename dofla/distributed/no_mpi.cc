@@ -30,10 +30,6 @@ void abort(int status) {
   ::_exit(status);
 }
 
-void sum(std::span<float>) {
-  refuse();
-}
-
 void sum(std::span<double>) {
   refuse();
 }

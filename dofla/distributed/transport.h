@@ -23,8 +23,7 @@ Place start(int processes);  // so many were started, as far as is known
 void finish();               // where it was started
 [[noreturn]] void abort(int status);
 
-void sum(std::span<float> values);  // in the order of the ranks, whatever MPI does
-void sum(std::span<double> values);
+void sum(std::span<double> values);  // in the order of the ranks, whatever MPI does
 std::vector<std::string> gather(std::string_view bytes);
 bool any(bool mine);
 

@@ -102,8 +102,7 @@ bool Optimizer::step(const NamedTensors& gradients, double learning_rate) {
   }
   const std::vector<Tensor> tensors = without_names(gradients);
   const Tensor norm = norm_of_sums(tensors);
-  for (size_t i = 0; i < held_.size(); ++i)
-    held_[i].gradient = shards_.own()[i].of(tensors).to(held_[i].value.device());
+  for (size_t i = 0; i < held_.size(); ++i) held_[i].gradient = shards_.own()[i].of(tensors);
   set_rates(learning_rate);
   const double most = options_.clip == 0 ? std::numeric_limits<double>::infinity() : options_.clip;
   const bool taken = adam_step(held_, norm, most);

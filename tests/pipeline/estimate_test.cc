@@ -46,7 +46,7 @@ StageEstimate stage(const ModelConfig& config, std::string_view name,
   throw std::logic_error("no such stage");
 }
 
-// The figures of docs/scale.md, "Before you begin": measured on one H200.
+// The figures of docs/scale.md, "Estimating beforehand": measured on one H200.
 TEST(Estimate, PredictsTheRunsThatWereMeasuredWithinAQuarter) {
   struct Measured {
     const ModelConfig& config;
